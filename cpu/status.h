@@ -13,7 +13,7 @@ namespace psnrhvs {
 enum class StatusCode {
   kOk,
   kInvalidArgument,  // the input cannot be scored as it is; the message says what to change
-  kUnavailable,      // a device, driver or library is missing
+  kUnavailable,      // a device, driver, library or file is missing or refuses
   kOutOfMemory,      // host or device memory is exhausted
   kInternal,         // a device error, or a broken promise of this library
 };
