@@ -31,11 +31,13 @@ const char* KeyName(ScoreKind kind) {
   return "psnr_hvs";
 }
 
-// 17 significant digits bring back the same double; to_chars knows no locale.
+// 17 significant digits bring back the same double; to_chars knows no locale. Whole numbers get a
+// ".0", so that readers see a column of one type.
 std::string Number(double value) {
-  char text[32];
-  const auto end = std::to_chars(text, text + sizeof(text), value, std::chars_format::general, 17);
-  return std::string(text, end.ptr);
+  char buffer[32];
+  const auto end = std::to_chars(buffer, buffer + sizeof(buffer), value, std::chars_format::general, 17);
+  const std::string text(buffer, end.ptr);
+  return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
 }
 
 std::string CsvScore(double score_db) { return std::isinf(score_db) ? "inf" : Number(score_db); }
