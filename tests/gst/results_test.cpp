@@ -178,6 +178,7 @@ class Results : public ::testing::Test {
   std::string Written(const std::string& name, const std::vector<FrameReport>& reports) {
     const std::unique_ptr<ResultsWriter> writer = Open(Path(name));
     writer->NotePair();
+    g_usleep(100);  // time for fps to measure
     for (const FrameReport& report : reports) EXPECT_TRUE(writer->AddFrame(report).ok());
     EXPECT_TRUE(writer->Close(SummaryOf(reports)).ok());
     return ReadAll(Path(name));
