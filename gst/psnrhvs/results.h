@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "cpu/status.h"
 #include "gst/psnrhvs/publish.h"
@@ -48,8 +49,8 @@ class ResultsWriter {
   Status Close(const Summary& summary);
 
  private:
-  ResultsWriter(const std::string& filename, ResultsFormat format, int fd)
-      : filename_(filename), format_(format), fd_(fd) {}
+  ResultsWriter(std::string filename, ResultsFormat format, int fd)
+      : filename_(std::move(filename)), format_(format), fd_(fd) {}
 
   Status Write(const std::string& record);
   Status WriteFps();

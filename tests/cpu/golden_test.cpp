@@ -21,7 +21,7 @@ void ExpectGolden(const Golden& golden, const PicturePair& pictures) {
   SCOPED_TRACE(golden.name + " frame " + std::to_string(golden.frame));
   const auto geometry = FrameGeometry::Create(golden.width, golden.height, golden.chroma, golden.depth);
   double y;
-  std::memcpy(&y, &golden.score_bits[0], sizeof(y));
+  std::memcpy(&y, golden.score_bits.data(), sizeof(y));
   ASSERT_EQ(geometry.ok(), !std::isnan(y));
   if (!geometry.ok()) return;
   auto engine = CreateCpuEngine(*geometry, CpuEngineOptions{});

@@ -244,7 +244,7 @@ std::optional<std::string> SharedDirectory() {
 }
 
 std::string DataDirectory() {
-  const std::string directory = Environment("PSNRHVS_TEST_DATA");
+  std::string directory = Environment("PSNRHVS_TEST_DATA");
   if (directory.empty()) Die("PSNRHVS_TEST_DATA is not set: run the tests through meson test");
   return directory;
 }

@@ -32,8 +32,8 @@ struct Picture {
 // An empty picture with its planes allocated.
 Picture MakePicture(int width, int height, Chroma chroma, int depth);
 
-// Frame `n` of a formula of tests/data/README.md, such as "quant:24:0:7".
-Picture GeneratePicture(const std::string& formula, int width, int height, Chroma chroma, int depth, int n);
+// Frame `n` of formula `text`, as in tests/data/README.md, such as "quant:24:0:7".
+Picture GeneratePicture(const std::string& text, int width, int height, Chroma chroma, int depth, int n);
 
 // Frame `n` of a headerless file that starts at byte `offset` and whose frames have `header` bytes
 // before each (6 in Y4M). Aborts if the file is too short.
