@@ -1,0 +1,546 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+#include "gst/psnrhvs/comparison.h"
+
+#include <utility>
+
+GST_DEBUG_CATEGORY_EXTERN(gst_psnr_hvs_debug);
+#define GST_CAT_DEFAULT gst_psnr_hvs_debug
+
+namespace psnrhvs {
+namespace {
+
+// Time of a position relative to running time 0; negative before it. nullopt if unknown.
+std::optional<gint64> SignedRunningTime(const GstSegment& segment, GstClockTime position) {
+  if (!GST_CLOCK_TIME_IS_VALID(position) || segment.format != GST_FORMAT_TIME) return std::nullopt;
+  guint64 distance;
+  const int sign = gst_segment_to_running_time_full(&segment, GST_FORMAT_TIME, position, &distance);
+  if (sign == 0 || distance > static_cast<guint64>(G_MAXINT64)) return std::nullopt;
+  return sign * static_cast<gint64>(distance);
+}
+
+GstClockTime FramePeriod(const GstVideoInfo& info) {
+  if (GST_VIDEO_INFO_FPS_N(&info) <= 0 || GST_VIDEO_INFO_FPS_D(&info) <= 0) return GST_CLOCK_TIME_NONE;
+  return gst_util_uint64_scale_int(GST_SECOND, GST_VIDEO_INFO_FPS_D(&info), GST_VIDEO_INFO_FPS_N(&info));
+}
+
+// What to add in front of a pad so that its frames become like `info`.
+std::string ConversionAdvice(const char* pad, const GstVideoInfo& have, const GstVideoInfo& want) {
+  const bool size = GST_VIDEO_INFO_WIDTH(&have) != GST_VIDEO_INFO_WIDTH(&want) ||
+                    GST_VIDEO_INFO_HEIGHT(&have) != GST_VIDEO_INFO_HEIGHT(&want);
+  std::string elements, caps = "video/x-raw";
+  if (size) {
+    elements = "videoscale ! ";
+    caps += ",width=" + std::to_string(GST_VIDEO_INFO_WIDTH(&want)) +
+            ",height=" + std::to_string(GST_VIDEO_INFO_HEIGHT(&want));
+  }
+  if (GST_VIDEO_INFO_FORMAT(&have) != GST_VIDEO_INFO_FORMAT(&want)) {
+    elements = "videoconvert ! " + elements;
+    caps += std::string(",format=") + GST_VIDEO_INFO_NAME(&want);
+  }
+  return std::string("To compare them all the same, convert one side, for instance with \"") + elements + caps +
+         "\" before " + pad;
+}
+
+bool InsideSegment(const GstSegment& segment, const GstBuffer* buffer, GstClockTime duration) {
+  const GstClockTime start = GST_BUFFER_PTS(buffer);
+  if (!GST_CLOCK_TIME_IS_VALID(start) || segment.format != GST_FORMAT_TIME) return true;
+  const GstClockTime stop = GST_CLOCK_TIME_IS_VALID(duration) ? start + duration : start;
+  return gst_segment_clip(&segment, GST_FORMAT_TIME, start, stop, nullptr, nullptr);
+}
+
+bool PeerIsLive(GstAggregatorPad* pad) {
+  const GstPtr<GstQuery> query(gst_query_new_latency());
+  gboolean live = FALSE;
+  if (gst_pad_peer_query(GST_PAD(pad), query.get())) gst_query_parse_latency(query.get(), &live, nullptr, nullptr);
+  return live;
+}
+
+}  // namespace
+
+Comparison::Comparison(GstAggregator* element, GstAggregatorPad* reference, GstAggregatorPad* distorted,
+                       const Settings& settings)
+    : element_(element),
+      settings_(settings),
+      reference_(reference, "ref_sink", Side::kReference),
+      distorted_(distorted, "dist_sink", Side::kDistorted),
+      pairing_(settings.pairing),
+      gate_(settings.lead) {}
+
+bool Comparison::Start() {
+  if (settings_.results_filename.empty()) return true;
+  auto results = ResultsWriter::Open(settings_.results_filename, settings_.results_format);
+  if (!results.ok()) {
+    GST_ELEMENT_ERROR(element_, RESOURCE, OPEN_WRITE, ("%s", results.status().message().c_str()), (nullptr));
+    return false;
+  }
+  results_ = std::move(*results);
+  return true;
+}
+
+void Comparison::Stop() {
+  in_flight_.clear();
+  engine_.reset();
+  if (results_ && !failed_) WriteResults(results_->Close(CurrentSummary()));
+}
+
+void Comparison::SetCaps(GstAggregatorPad* pad, GstCaps* caps) {
+  Input& own = input(pad);
+  GstVideoInfo info;
+  if (!gst_video_info_from_caps(&info, caps)) {
+    Fail(Status(StatusCode::kInvalidArgument, std::string("Caps on ") + own.name + " are no raw video"));
+    return;
+  }
+  const Result<FrameGeometry> geometry = GeometryOf(info);
+  if (!geometry.ok()) {
+    Fail(Status(StatusCode::kInvalidArgument,
+                std::string("Frames on ") + own.name + " cannot be scored: " + geometry.status().message()));
+    return;
+  }
+  own.format = std::make_shared<const Format>(Format{GstPtr<GstCaps>(gst_caps_ref(caps)), info, *geometry});
+  CompareStreams();
+
+  live_ = PeerIsLive(reference_.pad) || PeerIsLive(distorted_.pad);
+  gate_.SetLive(live_);
+  // GstAggregator admits one buffer a pad, or as many as its latency holds. A pipeline that is not
+  // live has no latency to keep, so there the property opens the pads and the gate sets the bound.
+  if (!live_) {
+    guint64 latency = 0;
+    g_object_get(element_, "latency", &latency, nullptr);
+    if (latency <= settings_.lead.time) {
+      g_object_set(element_, "latency", static_cast<guint64>(settings_.lead.time + GST_SECOND), nullptr);
+    }
+  }
+}
+
+// What can be said of both streams as soon as both have caps.
+void Comparison::CompareStreams() {
+  if (!reference_.format || !distorted_.format) return;
+  const GstVideoInfo& reference = reference_.format->info;
+  const GstVideoInfo& distorted = distorted_.format->info;
+  const int ref_n = GST_VIDEO_INFO_FPS_N(&reference), ref_d = GST_VIDEO_INFO_FPS_D(&reference);
+  const int dist_n = GST_VIDEO_INFO_FPS_N(&distorted), dist_d = GST_VIDEO_INFO_FPS_D(&distorted);
+  if (ref_n > 0 && dist_n > 0 && gst_util_fraction_compare(ref_n, ref_d, dist_n, dist_d) != 0) {
+    WarnOnce(&warned_rate_,
+             "The inputs have different frame rates: only frames of equal time are compared, the others are counted "
+             "as unpaired",
+             "ref_sink " + std::to_string(ref_n) + "/" + std::to_string(ref_d) + ", dist_sink " +
+                 std::to_string(dist_n) + "/" + std::to_string(dist_d));
+  }
+}
+
+void Comparison::SetSegment(GstAggregatorPad* pad, const GstSegment& segment) {
+  HandleFlushes();
+  input(pad).segment = std::make_shared<const GstSegment>(segment);
+}
+
+void Comparison::NoteFlush(GstAggregatorPad* pad) { ++input(pad).flushes; }
+
+// Forgets what a flushed input had queued. Frames of the other input stay.
+void Comparison::HandleFlushes() {
+  for (Input* flushed : {&reference_, &distorted_}) {
+    const unsigned flushes = flushed->flushes.load();
+    if (flushes == flushed->handled_flushes) continue;
+    flushed->handled_flushes = flushes;
+    flushed->frames.clear();
+    pairing_.Reset(flushed->side);
+    if (flushed != &reference_) continue;
+    // Pairs on their way out belong to the stream that was flushed.
+    while (pending_ > 0) {
+      (void)engine_->Collect();
+      --pending_;
+    }
+    in_flight_.clear();
+  }
+}
+
+GstClockTime Comparison::NextTime() {
+  GstClockTime next = GST_CLOCK_TIME_NONE;
+  for (Input* waiting : {&reference_, &distorted_}) {
+    std::optional<gint64> time;
+    if (!waiting->frames.empty()) {
+      const Frame& front = waiting->frames.front();
+      time = SignedRunningTime(*front.segment, GST_BUFFER_PTS(front.buffer.get()));
+    } else if (const GstPtr<GstBuffer> head{gst_aggregator_pad_peek_buffer(waiting->pad)}; head && waiting->segment) {
+      time = SignedRunningTime(*waiting->segment, GST_BUFFER_PTS(head.get()));
+    }
+    if (time && (!GST_CLOCK_TIME_IS_VALID(next) || *time < static_cast<gint64>(next))) {
+      next = *time > 0 ? static_cast<GstClockTime>(*time) : 0;
+    }
+  }
+  return next;
+}
+
+// Makes the next buffer of an input known to pairing, if there is one. The last buffer that is known
+// stays in the pad's queue, because GstAggregator calls only while every pad has one.
+bool Comparison::Feed(Input* fed) {
+  for (;;) {
+    if (!fed->frames.empty() && fed->frames.back().in_pad) {
+      gst_aggregator_pad_drop_buffer(fed->pad);
+      fed->frames.back().in_pad = false;
+    }
+    GstPtr<GstBuffer> buffer(gst_aggregator_pad_peek_buffer(fed->pad));
+    if (!buffer) {
+      if (gst_aggregator_pad_is_eos(fed->pad)) pairing_.SetEnded(fed->side, true);
+      return false;
+    }
+    if (AddFrame(fed, std::move(buffer))) return true;
+    if (failed_) return false;
+  }
+}
+
+// Whether the buffer takes part in pairing.
+bool Comparison::AddFrame(Input* owner, GstPtr<GstBuffer> buffer) {
+  if (!owner->format || !owner->segment) {
+    Fail(Status(StatusCode::kInvalidArgument, std::string("A buffer came on ") + owner->name +
+                                                  " before caps or a segment: put a parser or a capsfilter before it"));
+    return false;
+  }
+  Frame frame;
+  frame.format = owner->format;
+  frame.segment = owner->segment;
+  frame.in_pad = true;
+  // How GstAggregator hands on a GAP event.
+  frame.gap = GST_BUFFER_FLAG_IS_SET(buffer.get(), GST_BUFFER_FLAG_GAP) && gst_buffer_get_size(buffer.get()) == 0;
+  FrameTiming& timing = frame.timing;
+  timing.timestamp = GST_BUFFER_PTS(buffer.get());
+  timing.duration = GST_BUFFER_DURATION(buffer.get());
+  if (!GST_CLOCK_TIME_IS_VALID(timing.duration)) timing.duration = FramePeriod(owner->format->info);
+  frame.counted = !frame.gap && InsideSegment(*owner->segment, buffer.get(), timing.duration);
+
+  const std::optional<gint64> running_time = SignedRunningTime(*owner->segment, timing.timestamp);
+  if (running_time && *running_time >= 0) timing.running_time = static_cast<guint64>(*running_time);
+  if (owner->segment->format == GST_FORMAT_TIME && GST_CLOCK_TIME_IS_VALID(timing.timestamp)) {
+    timing.stream_time = gst_segment_to_stream_time(owner->segment.get(), GST_FORMAT_TIME, timing.timestamp);
+  }
+  if (frame.counted) {
+    timing.index = owner->next_index++;
+    FrameTime time;
+    time.index = timing.index;
+    time.running_time_ns = running_time;
+    if (GST_CLOCK_TIME_IS_VALID(timing.duration)) time.duration_ns = timing.duration;
+    pairing_.SetEnded(owner->side, false);
+    pairing_.Push(owner->side, time);
+  }
+  frame.buffer = std::move(buffer);
+  const bool counted = frame.counted;
+  owner->frames.push_back(std::move(frame));
+  return counted;
+}
+
+Comparison::Frame Comparison::TakeFront(Input* owner) {
+  Frame frame = std::move(owner->frames.front());
+  owner->frames.pop_front();
+  if (frame.in_pad) {
+    gst_aggregator_pad_drop_buffer(owner->pad);
+    frame.in_pad = false;
+  }
+  if (!frame.gap) gate_.Release(owner->side);
+  return frame;
+}
+
+// Sends uncounted buffers at the front on their way: the reference's pass, the distorted's end here.
+void Comparison::PassUncounted() {
+  while (!reference_.frames.empty() && !reference_.frames.front().counted) {
+    in_flight_.push_back({Outcome::kPassed, TakeFront(&reference_), {}, {}, {}});
+  }
+  while (!distorted_.frames.empty() && !distorted_.frames.front().counted) TakeFront(&distorted_);
+}
+
+GstFlowReturn Comparison::Aggregate(bool timeout) {
+  struct BusyScope {
+    explicit BusyScope(LeadGate* gate_in) : gate(gate_in) { gate->SetBusy(true); }
+    ~BusyScope() { gate->SetBusy(false); }
+    LeadGate* gate;
+  } busy(&gate_);
+  const GstFlowReturn flow = Decide(timeout);
+  // From here on the pads themselves tell upstream how it ended.
+  if (flow != GST_FLOW_OK && flow != GST_AGGREGATOR_FLOW_NEED_DATA) {
+    gate_.Suspend(Side::kReference);
+    gate_.Suspend(Side::kDistorted);
+  }
+  return flow;
+}
+
+GstFlowReturn Comparison::Decide(bool timeout) {
+  HandleFlushes();
+  bool deadline_passed = timeout;
+  if (timeout) {
+    // What is there now is all that the decision may wait for.
+    for (Input* late : {&reference_, &distorted_}) {
+      if (late->frames.empty()) Feed(late);
+    }
+  }
+  while (!failed_) {
+    const Decision decision = pairing_.Next(deadline_passed);
+    PassUncounted();
+    if (decision.order_fallback) {
+      WarnOnce(&warned_order_, "The inputs carry no timestamps: frames are paired in the order in which they arrive",
+               "");
+    }
+    bool starved = false;
+    switch (decision.kind) {
+      case Decision::Kind::kNeedReference:
+        starved = !Feed(&reference_) && !gst_aggregator_pad_is_eos(reference_.pad);
+        break;
+      case Decision::Kind::kNeedDistorted:
+        starved = !Feed(&distorted_) && !gst_aggregator_pad_is_eos(distorted_.pad);
+        break;
+      case Decision::Kind::kPair: {
+        Frame reference = TakeFront(&reference_);
+        const GstFlowReturn flow = Submit(std::move(reference), TakeFront(&distorted_));
+        if (flow != GST_FLOW_OK) return flow;
+        deadline_passed = false;
+        break;
+      }
+      case Decision::Kind::kUnpairedReference:
+        in_flight_.push_back({Outcome::kUnpairedReference, TakeFront(&reference_), {}, {}, {}});
+        deadline_passed = false;
+        break;
+      case Decision::Kind::kUnpairedDistorted:
+        in_flight_.push_back({Outcome::kUnpairedDistorted, {}, TakeFront(&distorted_), {}, {}});
+        deadline_passed = false;
+        break;
+      case Decision::Kind::kEnd:
+        return Finish();
+      case Decision::Kind::kError:
+        Fail(Status(StatusCode::kInvalidArgument, decision.error));
+        break;
+    }
+    if (failed_) break;
+    // Results that nothing waits behind leave at once; pairs overlap only while more are at hand.
+    const bool drain_all = starved || live_;
+    while (!in_flight_.empty() && (drain_all || pending_ >= (engine_ ? engine_->depth() : 1) ||
+                                   in_flight_.front().outcome != Outcome::kScored)) {
+      const GstFlowReturn flow = DrainOne();
+      if (flow != GST_FLOW_OK) return flow;
+    }
+    if (starved) return GST_AGGREGATOR_FLOW_NEED_DATA;
+  }
+  return GST_FLOW_ERROR;
+}
+
+// Makes the engine, which is idle, fit the pair's frames. False, with an error posted, if they cannot
+// be compared.
+bool Comparison::PrepareEngine(const Frame& reference, const Frame& distorted) {
+  const Format& ref = *reference.format;
+  const Format& dist = *distorted.format;
+  if (ref.geometry != dist.geometry) {
+    const GstPtr<gchar> ref_caps(gst_caps_to_string(ref.caps.get()));
+    const GstPtr<gchar> dist_caps(gst_caps_to_string(dist.caps.get()));
+    failed_ = true;
+    GST_ELEMENT_ERROR(
+        element_, STREAM, FORMAT,
+        ("The frames to compare differ: ref_sink has %s (%s, %d bits), dist_sink has %s (%s, %d bits). %s",
+         DescribeVideo(ref.info).c_str(), ChromaName(ref.geometry.chroma()), ref.geometry.depth(),
+         DescribeVideo(dist.info).c_str(), ChromaName(dist.geometry.chroma()), dist.geometry.depth(),
+         ConversionAdvice("dist_sink", dist.info, ref.info).c_str()),
+        ("ref_sink caps: %s; dist_sink caps: %s", ref_caps.get(), dist_caps.get()));
+    return false;
+  }
+  engine_.reset();
+  engine_geometry_.reset();
+  auto engine = CreateEngine(ref.geometry, settings_.backend);
+  if (!engine.ok()) return Fail(engine.status());
+  engine_ = std::move(*engine);
+  engine_geometry_ = ref.geometry;
+  backend_ = engine_->backend();
+  if (ref.geometry.plane_count() > ref.geometry.scored_planes()) {
+    WarnOnce(&warned_chroma_, "The chroma planes are smaller than 8x8: only luma is scored",
+             DescribeVideo(ref.info) + ", " + ChromaName(ref.geometry.chroma()));
+  }
+  return true;
+}
+
+// Whether a live pair has missed its deadline, so that scoring it would only delay those behind it.
+bool Comparison::TooLate(const Frame& reference) const {
+  if (!live_ || !GST_CLOCK_TIME_IS_VALID(reference.timing.running_time)) return false;
+  const GstClockTime now = gst_element_get_current_running_time(GST_ELEMENT(element_));
+  const GstClockTime latency = gst_aggregator_get_latency(element_);
+  if (!GST_CLOCK_TIME_IS_VALID(now) || !GST_CLOCK_TIME_IS_VALID(latency)) return false;
+  const GstClockTime grace = GST_CLOCK_TIME_IS_VALID(reference.timing.duration) ? reference.timing.duration : 0;
+  return now > reference.timing.running_time + latency + grace;
+}
+
+GstFlowReturn Comparison::Submit(Frame reference, Frame distorted) {
+  if (engine_geometry_ != reference.format->geometry || engine_geometry_ != distorted.format->geometry) {
+    const GstFlowReturn flow = Drain();
+    if (flow != GST_FLOW_OK) return flow;
+    if (!PrepareEngine(reference, distorted)) return GST_FLOW_ERROR;
+  }
+  InFlight entry{Outcome::kScored, std::move(reference), std::move(distorted), {}, {}};
+  if (TooLate(entry.reference)) {
+    entry.outcome = Outcome::kSkipped;
+    in_flight_.push_back(std::move(entry));
+    return GST_FLOW_OK;
+  }
+  const auto map = [&](const Frame& frame, const char* pad, std::optional<MappedFrame>* mapping) {
+    auto mapped = MappedFrame::Map(frame.buffer.get(), frame.format->info, *engine_geometry_);
+    if (!mapped.ok())
+      return Fail(Status(mapped.status().code(), std::string("On ") + pad + " " + mapped.status().message()));
+    *mapping = std::move(*mapped);
+    return true;
+  };
+  if (!map(entry.reference, reference_.name, &entry.reference_mapping) ||
+      !map(entry.distorted, distorted_.name, &entry.distorted_mapping)) {
+    return GST_FLOW_ERROR;
+  }
+  if (results_) results_->NotePair();
+  const Status status = engine_->Submit({entry.reference_mapping->view(), entry.distorted_mapping->view()});
+  if (!status.ok()) {
+    Fail(status);
+    return GST_FLOW_ERROR;
+  }
+  ++pending_;
+  in_flight_.push_back(std::move(entry));
+  return GST_FLOW_OK;
+}
+
+GstFlowReturn Comparison::Drain() {
+  GstFlowReturn flow = GST_FLOW_OK;
+  while (flow == GST_FLOW_OK && !in_flight_.empty()) flow = DrainOne();
+  return flow;
+}
+
+GstFlowReturn Comparison::DrainOne() {
+  InFlight entry = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  return Publish(std::move(entry));
+}
+
+GstFlowReturn Comparison::Publish(InFlight entry) {
+  switch (entry.outcome) {
+    case Outcome::kPassed:
+      break;
+    case Outcome::kSkipped:
+      ++skipped_;
+      break;
+    case Outcome::kUnpairedReference:
+      PostUnpaired(&reference_, entry.reference);
+      break;
+    case Outcome::kUnpairedDistorted:
+      PostUnpaired(&distorted_, entry.distorted);
+      return failed_ ? GST_FLOW_ERROR : GST_FLOW_OK;
+    case Outcome::kScored: {
+      --pending_;
+      const Result<FrameScore> score = engine_->Collect();
+      entry.reference_mapping.reset();
+      entry.distorted_mapping.reset();
+      if (!score.ok()) {
+        Fail(score.status());
+        return GST_FLOW_ERROR;
+      }
+      FrameReport report;
+      report.reference = entry.reference.timing;
+      report.dist_running_time = entry.distorted.timing.running_time;
+      report.score = *score;
+      entry.distorted.buffer.reset();
+      pooling_.Add(report.reference.index, report.score);
+      if (results_ && !WriteResults(results_->AddFrame(report))) return GST_FLOW_ERROR;
+      if (settings_.frame_message) {
+        gst_element_post_message(GST_ELEMENT(element_),
+                                 gst_message_new_element(GST_OBJECT(element_), ToStructure(report).release()));
+      }
+      entry.reference.buffer.reset(gst_buffer_make_writable(entry.reference.buffer.release()));
+      AttachMeta(entry.reference.buffer.get(), report);
+      break;
+    }
+  }
+  return failed_ ? GST_FLOW_ERROR : Push(std::move(entry.reference));
+}
+
+// Sends a reference buffer on, as it came, under the caps and segment it came with.
+GstFlowReturn Comparison::Push(Frame frame) {
+  if (frame.gap) {
+    // Before the first buffer nothing downstream knows the stream yet.
+    if (src_segment_ == frame.segment && src_format_ == frame.format) {
+      gst_pad_push_event(GST_AGGREGATOR_SRC_PAD(element_), gst_event_new_gap(GST_BUFFER_PTS(frame.buffer.get()),
+                                                                             GST_BUFFER_DURATION(frame.buffer.get())));
+    }
+    return GST_FLOW_OK;
+  }
+  if (src_format_ != frame.format) {
+    gst_aggregator_set_src_caps(element_, frame.format->caps.get());
+    src_format_ = frame.format;
+  }
+  if (src_segment_ != frame.segment) {
+    gst_aggregator_update_segment(element_, frame.segment.get());
+    src_segment_ = frame.segment;
+  }
+  const GstFlowReturn flow = gst_aggregator_finish_buffer(element_, frame.buffer.release());
+  // Only now are the stream's start, caps and segment sure to have been sent.
+  for (GstPtr<GstEvent>& event : tags_) gst_pad_push_event(GST_AGGREGATOR_SRC_PAD(element_), event.release());
+  tags_.clear();
+  return flow;
+}
+
+void Comparison::PostUnpaired(Input* owner, const Frame& frame) {
+  ++owner->unpaired;
+  UnpairedReport report;
+  report.pad = owner->name;
+  report.timing = frame.timing;
+  if (results_ && !WriteResults(results_->AddUnpaired(report))) return;
+  if (settings_.frame_message) {
+    gst_element_post_message(GST_ELEMENT(element_),
+                             gst_message_new_element(GST_OBJECT(element_), ToStructure(report).release()));
+  }
+}
+
+GstFlowReturn Comparison::Finish() {
+  PassUncounted();
+  const GstFlowReturn flow = Drain();
+  if (flow != GST_FLOW_OK) return flow;
+  const Summary summary = CurrentSummary();
+  if (results_ && !WriteResults(results_->Close(summary))) return GST_FLOW_ERROR;
+  results_.reset();
+  gst_element_post_message(GST_ELEMENT(element_),
+                           gst_message_new_element(GST_OBJECT(element_), ToStructure(summary).release()));
+  GST_ELEMENT_INFO(element_, STREAM, DECODE, ("%s", SummaryText(summary).c_str()), (nullptr));
+  if (summary.unpaired_ref > 0 || summary.unpaired_dist > 0) {
+    GST_ELEMENT_WARNING(element_, STREAM, DECODE,
+                        ("Not everything was compared: %" G_GUINT64_FORMAT " reference and %" G_GUINT64_FORMAT
+                         " distorted frames found no partner",
+                         summary.unpaired_ref, summary.unpaired_dist),
+                        (nullptr));
+  }
+  return GST_FLOW_EOS;
+}
+
+Summary Comparison::CurrentSummary() const {
+  return Summarize(pooling_, reference_.unpaired, distorted_.unpaired, skipped_, backend_);
+}
+
+bool Comparison::WriteResults(const Status& status) {
+  if (status.ok()) return true;
+  failed_ = true;
+  GST_ELEMENT_ERROR(element_, RESOURCE, WRITE, ("%s", status.message().c_str()), (nullptr));
+  return false;
+}
+
+// Posts the error that ends this run; always false.
+bool Comparison::Fail(const Status& status) {
+  if (failed_) return false;
+  failed_ = true;
+  switch (status.code()) {
+    case StatusCode::kInvalidArgument:
+      GST_ELEMENT_ERROR(element_, STREAM, FORMAT, ("%s", status.message().c_str()), (nullptr));
+      break;
+    case StatusCode::kOutOfMemory:
+      GST_ELEMENT_ERROR(element_, RESOURCE, NO_SPACE_LEFT, ("%s", status.message().c_str()), (nullptr));
+      break;
+    case StatusCode::kUnavailable:
+      GST_ELEMENT_ERROR(element_, RESOURCE, NOT_FOUND, ("%s", status.message().c_str()), (nullptr));
+      break;
+    default:
+      GST_ELEMENT_ERROR(element_, STREAM, FAILED, ("%s", status.message().c_str()), (nullptr));
+      break;
+  }
+  return false;
+}
+
+void Comparison::WarnOnce(bool* warned, const std::string& text, const std::string& detail) {
+  if (*warned) return;
+  *warned = true;
+  GST_ELEMENT_WARNING(element_, STREAM, FORMAT, ("%s", text.c_str()), ("%s", detail.c_str()));
+}
+
+}  // namespace psnrhvs

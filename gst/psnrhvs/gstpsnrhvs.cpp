@@ -1,0 +1,545 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+
+/**
+ * SECTION:element-psnrhvs
+ * @title: psnrhvs
+ * @short_description: scores a distorted video against its reference with PSNR-HVS
+ *
+ * psnrhvs takes a reference and a distorted video, pairs their frames by running time and computes
+ * PSNR-HVS of every pair, with the same bits as libvmaf's `psnr_hvs`. The reference's buffers leave
+ * on the source pad as they came, with their score attached.
+ *
+ * ## Pads
+ * `ref_sink` and `dist_sink` take raw video of the same size, chroma subsampling and depth; layouts
+ * may differ (I420 against NV12). `src` gives the reference's buffers, timestamps and memory
+ * untouched. Reference buffers that were not scored pass without metadata.
+ *
+ * ## Messages
+ * Element messages with a structure named `psnrhvs`, told apart by the string field `type`.
+ * `frame`, one for each scored pair, if #GstPsnrHvs:frame-message is set:
+ *  * #guint64 `index`: number of the reference buffer on its pad, from 0;
+ *  * #guint64 `timestamp`, `stream-time`, `running-time`, `duration`: of the reference buffer, in
+ *    ns, #GST_CLOCK_TIME_NONE if unknown;
+ *  * #guint64 `dist-running-time`: of the distorted buffer;
+ *  * #gdouble `psnr-hvs`, `psnr-hvs-y`, `psnr-hvs-cb`, `psnr-hvs-cr`: dB, +infinity if the plane's
+ *    error is 0; chroma and the combined score are absent where only luma is scored.
+ *
+ * `unpaired`, one for each buffer that found no partner, if #GstPsnrHvs:frame-message is set:
+ * string `pad`, and `index` and times of that buffer as above.
+ *
+ * `pooled`, once, after the last frame and before EOS leaves:
+ *  * #guint64 `frames`, `unpaired-ref`, `unpaired-dist`; `skipped`, if live pairs were too late;
+ *  * string `backend`, `version`;
+ *  * for each score #gdouble `-min`, `-max`, `-mean`, `-harmonic-mean`, `-from-mean-error` and
+ *    #guint64 `-min-index`, `-infinite`.
+ *
+ * ## Metadata
+ * Every scored buffer carries a #GstCustomMeta named `GstPsnrHvsMeta` with the fields of the `frame`
+ * message except `type`: read it with gst_buffer_get_custom_meta().
+ *
+ * ## Results file
+ * #GstPsnrHvs:results-filename names a json (in the shape of libvmaf's report), csv or jsonl file
+ * that grows while the pipeline runs.
+ *
+ * ## Example
+ * |[
+ * gst-launch-1.0 -m videotestsrc num-buffers=50 pattern=ball ! video/x-raw,width=320,height=240 ! tee name=t ! queue !
+ * m.ref_sink t. ! queue ! jpegenc quality=30 ! jpegdec ! m.dist_sink psnrhvs name=m ! fakesink
+ * ]|
+ * Scores JPEG compression: a message for each frame, then the pooled scores.
+ */
+
+#include "gst/psnrhvs/gstpsnrhvs.h"
+
+#include <gst/video/video.h>
+
+#include <memory>
+#include <string>
+
+#include "gst/psnrhvs/comparison.h"
+
+GST_DEBUG_CATEGORY(gst_psnr_hvs_debug);
+#define GST_CAT_DEFAULT gst_psnr_hvs_debug
+
+namespace {
+
+using psnrhvs::Comparison;
+using psnrhvs::GstPtr;
+using psnrhvs::PairingSettings;
+using psnrhvs::ResultsFormat;
+using psnrhvs::Settings;
+using psnrhvs::Side;
+
+enum {
+  PROP_0,
+  PROP_FRAME_MESSAGE,
+  PROP_RESULTS_FILENAME,
+  PROP_RESULTS_FORMAT,
+  PROP_TOLERANCE,
+  PROP_PAIRING,
+  PROP_DIST_OFFSET,
+  PROP_ALIGN,
+  PROP_THREADS,
+  PROP_MAX_LEAD_FRAMES,
+  PROP_MAX_LEAD_TIME,
+  PROP_STALL_TIMEOUT,
+};
+
+enum Align { ALIGN_TIME, ALIGN_START };
+
+GstStaticPadTemplate RefSinkTemplate() {
+  return GST_STATIC_PAD_TEMPLATE("ref_sink", GST_PAD_SINK, GST_PAD_ALWAYS,
+                                 GST_STATIC_CAPS(GST_VIDEO_CAPS_MAKE(PSNRHVS_FORMATS)));
+}
+GstStaticPadTemplate DistSinkTemplate() {
+  return GST_STATIC_PAD_TEMPLATE("dist_sink", GST_PAD_SINK, GST_PAD_ALWAYS,
+                                 GST_STATIC_CAPS(GST_VIDEO_CAPS_MAKE(PSNRHVS_FORMATS)));
+}
+GstStaticPadTemplate SrcTemplate() {
+  return GST_STATIC_PAD_TEMPLATE("src", GST_PAD_SRC, GST_PAD_ALWAYS,
+                                 GST_STATIC_CAPS(GST_VIDEO_CAPS_MAKE(PSNRHVS_FORMATS)));
+}
+
+}  // namespace
+
+struct _GstPsnrHvs {
+  GstAggregator parent;
+
+  GstAggregatorPad* ref_sink;
+  GstAggregatorPad* dist_sink;
+  Settings* settings;      // under the object lock
+  Comparison* comparison;  // of the current or the last run; replaced by start(), when no pad is active
+};
+
+G_DEFINE_TYPE(GstPsnrHvs, gst_psnr_hvs, GST_TYPE_AGGREGATOR)
+GST_ELEMENT_REGISTER_DEFINE(psnrhvs, "psnrhvs", GST_RANK_NONE, GST_TYPE_PSNR_HVS)
+
+#define GST_TYPE_PSNR_HVS_RESULTS_FORMAT (gst_psnr_hvs_results_format_get_type())
+static GType gst_psnr_hvs_results_format_get_type() {
+  static const GEnumValue values[] = {
+      {static_cast<gint>(ResultsFormat::kAuto), "By the ending of the file's name", "auto"},
+      {static_cast<gint>(ResultsFormat::kJson), "JSON in the shape of libvmaf's report", "json"},
+      {static_cast<gint>(ResultsFormat::kCsv), "A line of comma-separated values a frame", "csv"},
+      {static_cast<gint>(ResultsFormat::kJsonl), "A JSON object a line", "jsonl"},
+      {0, nullptr, nullptr},
+  };
+  static const GType type = g_enum_register_static("GstPsnrHvsResultsFormat", values);
+  return type;
+}
+
+#define GST_TYPE_PSNR_HVS_PAIRING (gst_psnr_hvs_pairing_get_type())
+static GType gst_psnr_hvs_pairing_get_type() {
+  static const GEnumValue values[] = {
+      {static_cast<gint>(PairingSettings::Mode::kTime), "By running time; by arrival if neither input has timestamps",
+       "time"},
+      {static_cast<gint>(PairingSettings::Mode::kOrder), "By arrival: the first with the first, and so on", "order"},
+      {0, nullptr, nullptr},
+  };
+  static const GType type = g_enum_register_static("GstPsnrHvsPairing", values);
+  return type;
+}
+
+#define GST_TYPE_PSNR_HVS_ALIGN (gst_psnr_hvs_align_get_type())
+static GType gst_psnr_hvs_align_get_type() {
+  static const GEnumValue values[] = {
+      {ALIGN_TIME, "Frames of equal running time belong together", "time"},
+      {ALIGN_START, "The first frames of both inputs belong together", "start"},
+      {0, nullptr, nullptr},
+  };
+  static const GType type = g_enum_register_static("GstPsnrHvsAlign", values);
+  return type;
+}
+
+static Side gst_psnr_hvs_side(GstPsnrHvs* self, GstPad* pad) {
+  return pad == GST_PAD(self->ref_sink) ? Side::kReference : Side::kDistorted;
+}
+
+static GstAggregatorPad* gst_psnr_hvs_other_pad(GstPsnrHvs* self, GstAggregatorPad* pad) {
+  return pad == self->ref_sink ? self->dist_sink : self->ref_sink;
+}
+
+static void gst_psnr_hvs_set_property(GObject* object, guint id, const GValue* value, GParamSpec* pspec) {
+  GstPsnrHvs* self = GST_PSNR_HVS(object);
+  GST_OBJECT_LOCK(self);
+  Settings& settings = *self->settings;
+  switch (id) {
+    case PROP_FRAME_MESSAGE:
+      settings.frame_message = g_value_get_boolean(value);
+      break;
+    case PROP_RESULTS_FILENAME:
+      settings.results_filename = g_value_get_string(value) ? g_value_get_string(value) : "";
+      break;
+    case PROP_RESULTS_FORMAT:
+      settings.results_format = static_cast<ResultsFormat>(g_value_get_enum(value));
+      break;
+    case PROP_TOLERANCE:
+      settings.pairing.tolerance_ns.reset();
+      if (g_value_get_uint64(value) != G_MAXUINT64) settings.pairing.tolerance_ns = g_value_get_uint64(value);
+      break;
+    case PROP_PAIRING:
+      settings.pairing.mode = static_cast<PairingSettings::Mode>(g_value_get_enum(value));
+      break;
+    case PROP_DIST_OFFSET:
+      settings.pairing.dist_offset_ns = g_value_get_int64(value);
+      break;
+    case PROP_ALIGN:
+      settings.pairing.align_start = g_value_get_enum(value) == ALIGN_START;
+      break;
+    case PROP_THREADS:
+      settings.backend.threads = static_cast<int>(g_value_get_uint(value));
+      break;
+    case PROP_MAX_LEAD_FRAMES:
+      settings.lead.frames = g_value_get_uint(value);
+      break;
+    case PROP_MAX_LEAD_TIME:
+      settings.lead.time = g_value_get_uint64(value);
+      break;
+    case PROP_STALL_TIMEOUT:
+      settings.lead.stall_timeout = g_value_get_uint64(value);
+      break;
+    default:
+      G_OBJECT_WARN_INVALID_PROPERTY_ID(object, id, pspec);
+      break;
+  }
+  GST_OBJECT_UNLOCK(self);
+}
+
+static void gst_psnr_hvs_get_property(GObject* object, guint id, GValue* value, GParamSpec* pspec) {
+  GstPsnrHvs* self = GST_PSNR_HVS(object);
+  GST_OBJECT_LOCK(self);
+  const Settings& settings = *self->settings;
+  switch (id) {
+    case PROP_FRAME_MESSAGE:
+      g_value_set_boolean(value, settings.frame_message);
+      break;
+    case PROP_RESULTS_FILENAME:
+      g_value_set_string(value, settings.results_filename.empty() ? nullptr : settings.results_filename.c_str());
+      break;
+    case PROP_RESULTS_FORMAT:
+      g_value_set_enum(value, static_cast<gint>(settings.results_format));
+      break;
+    case PROP_TOLERANCE:
+      g_value_set_uint64(value, settings.pairing.tolerance_ns.value_or(G_MAXUINT64));
+      break;
+    case PROP_PAIRING:
+      g_value_set_enum(value, static_cast<gint>(settings.pairing.mode));
+      break;
+    case PROP_DIST_OFFSET:
+      g_value_set_int64(value, settings.pairing.dist_offset_ns);
+      break;
+    case PROP_ALIGN:
+      g_value_set_enum(value, settings.pairing.align_start ? ALIGN_START : ALIGN_TIME);
+      break;
+    case PROP_THREADS:
+      g_value_set_uint(value, static_cast<guint>(settings.backend.threads));
+      break;
+    case PROP_MAX_LEAD_FRAMES:
+      g_value_set_uint(value, settings.lead.frames);
+      break;
+    case PROP_MAX_LEAD_TIME:
+      g_value_set_uint64(value, settings.lead.time);
+      break;
+    case PROP_STALL_TIMEOUT:
+      g_value_set_uint64(value, settings.lead.stall_timeout);
+      break;
+    default:
+      G_OBJECT_WARN_INVALID_PROPERTY_ID(object, id, pspec);
+      break;
+  }
+  GST_OBJECT_UNLOCK(self);
+}
+
+static gboolean gst_psnr_hvs_start(GstAggregator* aggregator) {
+  GstPsnrHvs* self = GST_PSNR_HVS(aggregator);
+  GST_OBJECT_LOCK(self);
+  const Settings settings = *self->settings;
+  GST_OBJECT_UNLOCK(self);
+  delete self->comparison;
+  self->comparison = new Comparison(aggregator, self->ref_sink, self->dist_sink, settings);
+  return self->comparison->Start();
+}
+
+static gboolean gst_psnr_hvs_stop(GstAggregator* aggregator) {
+  GstPsnrHvs* self = GST_PSNR_HVS(aggregator);
+  self->comparison->Stop();
+  return TRUE;
+}
+
+static GstStateChangeReturn gst_psnr_hvs_change_state(GstElement* element, GstStateChange transition) {
+  if (transition == GST_STATE_CHANGE_PAUSED_TO_READY) {
+    // Pads are deactivated next, which waits for the threads that wait in the gate.
+    for (Side side : {Side::kReference, Side::kDistorted}) GST_PSNR_HVS(element)->comparison->gate().Suspend(side);
+  }
+  return GST_ELEMENT_CLASS(gst_psnr_hvs_parent_class)->change_state(element, transition);
+}
+
+// What GstAggregator chains buffers with: the same function for every pad.
+static GstPadChainFunction gst_psnr_hvs_base_chain;
+
+// Admits a buffer through the gate before GstAggregator queues it.
+static GstFlowReturn gst_psnr_hvs_chain(GstPad* pad, GstObject* parent, GstBuffer* buffer) {
+  GstPsnrHvs* self = GST_PSNR_HVS(parent);
+  const Side side = gst_psnr_hvs_side(self, pad);
+  std::optional<gint64> running_time;
+  if (GST_BUFFER_PTS_IS_VALID(buffer)) {
+    if (const GstPtr<GstEvent> event{gst_pad_get_sticky_event(pad, GST_EVENT_SEGMENT, 0)}) {
+      const GstSegment* segment;
+      gst_event_parse_segment(event.get(), &segment);
+      if (segment->format == GST_FORMAT_TIME) {
+        const guint64 time = gst_segment_to_running_time(segment, GST_FORMAT_TIME, GST_BUFFER_PTS(buffer));
+        if (GST_CLOCK_TIME_IS_VALID(time)) running_time = static_cast<gint64>(time);
+      }
+    }
+  }
+  if (self->comparison->gate().Admit(side, running_time)) return gst_psnr_hvs_base_chain(pad, parent, buffer);
+  gst_buffer_unref(buffer);
+  GST_ELEMENT_ERROR(self, STREAM, FAILED, ("%s", self->comparison->gate().StallText(side).c_str()), (nullptr));
+  return GST_FLOW_ERROR;
+}
+
+static GstFlowReturn gst_psnr_hvs_sink_event_pre_queue(GstAggregator* aggregator, GstAggregatorPad* pad,
+                                                       GstEvent* event) {
+  GstPsnrHvs* self = GST_PSNR_HVS(aggregator);
+  const Side side = gst_psnr_hvs_side(self, GST_PAD(pad));
+  switch (GST_EVENT_TYPE(event)) {
+    case GST_EVENT_FLUSH_START:
+      self->comparison->gate().Suspend(side);
+      break;
+    case GST_EVENT_FLUSH_STOP:
+      self->comparison->NoteFlush(pad);
+      self->comparison->gate().Resume(side);
+      break;
+    default:
+      break;
+  }
+  return GST_AGGREGATOR_CLASS(gst_psnr_hvs_parent_class)->sink_event_pre_queue(aggregator, pad, event);
+}
+
+static gboolean gst_psnr_hvs_sink_event(GstAggregator* aggregator, GstAggregatorPad* pad, GstEvent* event) {
+  GstPsnrHvs* self = GST_PSNR_HVS(aggregator);
+  switch (GST_EVENT_TYPE(event)) {
+    case GST_EVENT_CAPS: {
+      GstCaps* caps;
+      gst_event_parse_caps(event, &caps);
+      self->comparison->SetCaps(pad, caps);
+      break;
+    }
+    case GST_EVENT_SEGMENT: {
+      const GstSegment* segment;
+      gst_event_parse_segment(event, &segment);
+      self->comparison->SetSegment(pad, *segment);
+      break;
+    }
+    case GST_EVENT_STREAM_START:
+      self->comparison->gate().SetEnded(gst_psnr_hvs_side(self, GST_PAD(pad)), false);
+      break;
+    case GST_EVENT_EOS:
+      self->comparison->gate().SetEnded(gst_psnr_hvs_side(self, GST_PAD(pad)), true);
+      break;
+    case GST_EVENT_TAG:
+      // GstAggregator drops tags.
+      if (pad == self->ref_sink) self->comparison->AddTags(event);
+      break;
+    default:
+      break;
+  }
+  return GST_AGGREGATOR_CLASS(gst_psnr_hvs_parent_class)->sink_event(aggregator, pad, event);
+}
+
+// The template, with the format limited to layouts of the other pad's samples if that leaves
+// something of `filter`. Never the size: a mismatch has to arrive here to be explained.
+static GstCaps* gst_psnr_hvs_query_caps(GstPsnrHvs* self, GstAggregatorPad* pad, GstCaps* filter) {
+  const GstPtr<GstCaps> template_caps(gst_pad_get_pad_template_caps(GST_PAD(pad)));
+  const auto intersect = [filter](GstCaps* caps) {
+    return filter ? gst_caps_intersect_full(filter, caps, GST_CAPS_INTERSECT_FIRST) : gst_caps_ref(caps);
+  };
+  const GstPtr<GstCaps> other(gst_pad_get_current_caps(GST_PAD(gst_psnr_hvs_other_pad(self, pad))));
+  GstVideoInfo info;
+  if (other && gst_video_info_from_caps(&info, other.get())) {
+    const GstPtr<GstCaps> same_samples(psnrhvs::RestrictToLayoutsOf(template_caps.get(), GST_VIDEO_INFO_FORMAT(&info)));
+    GstPtr<GstCaps> restricted(intersect(same_samples.get()));
+    if (!gst_caps_is_empty(restricted.get())) return restricted.release();
+  }
+  return intersect(template_caps.get());
+}
+
+static gboolean gst_psnr_hvs_sink_query(GstAggregator* aggregator, GstAggregatorPad* pad, GstQuery* query) {
+  GstPsnrHvs* self = GST_PSNR_HVS(aggregator);
+  switch (GST_QUERY_TYPE(query)) {
+    case GST_QUERY_CAPS: {
+      GstCaps* filter;
+      gst_query_parse_caps(query, &filter);
+      const GstPtr<GstCaps> caps(gst_psnr_hvs_query_caps(self, pad, filter));
+      gst_query_set_caps_result(query, caps.get());
+      return TRUE;
+    }
+    case GST_QUERY_ACCEPT_CAPS: {
+      GstCaps* caps;
+      gst_query_parse_accept_caps(query, &caps);
+      const GstPtr<GstCaps> template_caps(gst_pad_get_pad_template_caps(GST_PAD(pad)));
+      gst_query_set_accept_caps_result(query, gst_caps_is_subset(caps, template_caps.get()));
+      return TRUE;
+    }
+    default:
+      return GST_AGGREGATOR_CLASS(gst_psnr_hvs_parent_class)->sink_query(aggregator, pad, query);
+  }
+}
+
+static gboolean gst_psnr_hvs_src_event(GstAggregator* aggregator, GstEvent* event) {
+  if (GST_EVENT_TYPE(event) == GST_EVENT_QOS) {
+    // Forwarded, it would make decoders upstream skip frames, and those would not be scored.
+    gst_event_unref(event);
+    return TRUE;
+  }
+  return GST_AGGREGATOR_CLASS(gst_psnr_hvs_parent_class)->src_event(aggregator, event);
+}
+
+// The output's caps are the reference's and are set with its buffers; if downstream wants others later
+// on, that is for the reference's upstream to see to.
+static gboolean gst_psnr_hvs_negotiate(GstAggregator* aggregator) {
+  if (gst_pad_has_current_caps(GST_AGGREGATOR_SRC_PAD(aggregator))) {
+    gst_pad_push_event(GST_PAD(GST_PSNR_HVS(aggregator)->ref_sink), gst_event_new_reconfigure());
+  }
+  return TRUE;
+}
+
+// Strides and offsets of any kind are read where they are. What the reference's upstream may do is
+// also downstream's business: its buffers go there.
+static gboolean gst_psnr_hvs_propose_allocation(GstPsnrHvs* self, GstAggregatorPad* pad, GstQuery* query) {
+  if (pad == self->ref_sink) return gst_pad_peer_query(GST_AGGREGATOR_SRC_PAD(self), query);
+  gst_query_add_allocation_meta(query, GST_VIDEO_META_API_TYPE, nullptr);
+  return TRUE;
+}
+
+static gboolean gst_psnr_hvs_sink_query_pre_queue(GstAggregator* aggregator, GstAggregatorPad* pad, GstQuery* query) {
+  // GstAggregator would queue it behind the pad's buffers. With a tee upstream these wait for the
+  // other pad's, which wait for the answer.
+  if (GST_QUERY_TYPE(query) == GST_QUERY_ALLOCATION) {
+    return gst_psnr_hvs_propose_allocation(GST_PSNR_HVS(aggregator), pad, query);
+  }
+  return GST_AGGREGATOR_CLASS(gst_psnr_hvs_parent_class)->sink_query_pre_queue(aggregator, pad, query);
+}
+
+static GstClockTime gst_psnr_hvs_get_next_time(GstAggregator* aggregator) {
+  return GST_PSNR_HVS(aggregator)->comparison->NextTime();
+}
+
+static GstFlowReturn gst_psnr_hvs_aggregate(GstAggregator* aggregator, gboolean timeout) {
+  return GST_PSNR_HVS(aggregator)->comparison->Aggregate(timeout);
+}
+
+static void gst_psnr_hvs_finalize(GObject* object) {
+  GstPsnrHvs* self = GST_PSNR_HVS(object);
+  delete self->comparison;
+  delete self->settings;
+  G_OBJECT_CLASS(gst_psnr_hvs_parent_class)->finalize(object);
+}
+
+static void gst_psnr_hvs_install_properties(GObjectClass* klass) {
+  const auto flags = static_cast<GParamFlags>(G_PARAM_READWRITE | G_PARAM_STATIC_STRINGS | GST_PARAM_MUTABLE_READY);
+  const Settings defaults;
+  g_object_class_install_property(
+      klass, PROP_FRAME_MESSAGE,
+      g_param_spec_boolean("frame-message", "Frame message", "Post a message for each scored and each unpaired frame",
+                           defaults.frame_message, flags));
+  g_object_class_install_property(klass, PROP_RESULTS_FILENAME,
+                                  g_param_spec_string("results-filename", "Results filename",
+                                                      "File to write the scores to (NULL = none)", nullptr, flags));
+  g_object_class_install_property(
+      klass, PROP_RESULTS_FORMAT,
+      g_param_spec_enum("results-format", "Results format", "Format of the results file",
+                        GST_TYPE_PSNR_HVS_RESULTS_FORMAT, static_cast<gint>(defaults.results_format), flags));
+  g_object_class_install_property(
+      klass, PROP_TOLERANCE,
+      g_param_spec_uint64("tolerance", "Tolerance",
+                          "Largest difference of running times of a pair in ns (-1 = less than half the shorter "
+                          "frame duration)",
+                          0, G_MAXUINT64, G_MAXUINT64, flags));
+  g_object_class_install_property(
+      klass, PROP_PAIRING,
+      g_param_spec_enum("pairing", "Pairing", "How frames of the two inputs are matched", GST_TYPE_PSNR_HVS_PAIRING,
+                        static_cast<gint>(defaults.pairing.mode), flags));
+  g_object_class_install_property(
+      klass, PROP_DIST_OFFSET,
+      g_param_spec_int64("dist-offset", "Distorted offset",
+                         "Added to the running times of the distorted input before pairing, in ns", G_MININT64,
+                         G_MAXINT64, defaults.pairing.dist_offset_ns, flags));
+  g_object_class_install_property(
+      klass, PROP_ALIGN,
+      g_param_spec_enum("align", "Align", "What the running times of the inputs are counted from",
+                        GST_TYPE_PSNR_HVS_ALIGN, ALIGN_TIME, flags));
+  g_object_class_install_property(
+      klass, PROP_THREADS,
+      g_param_spec_uint("threads", "Threads", "Threads of the CPU backend (0 = all cores the process may use)", 0, 1024,
+                        0, flags));
+  g_object_class_install_property(klass, PROP_MAX_LEAD_FRAMES,
+                                  g_param_spec_uint("max-lead-frames", "Maximum lead in frames",
+                                                    "Frames that one input may be ahead of the other (not live)", 1,
+                                                    G_MAXINT, defaults.lead.frames, flags));
+  g_object_class_install_property(klass, PROP_MAX_LEAD_TIME,
+                                  g_param_spec_uint64("max-lead-time", "Maximum lead in time",
+                                                      "Time that one input may be ahead of the other in ns (not live)",
+                                                      0, G_MAXINT64, defaults.lead.time, flags));
+  g_object_class_install_property(
+      klass, PROP_STALL_TIMEOUT,
+      g_param_spec_uint64("stall-timeout", "Stall timeout",
+                          "Time after which an input that stands still at its maximum lead, while the other has "
+                          "nothing, is an error, in ns (0 = never)",
+                          0, G_MAXINT64, defaults.lead.stall_timeout, flags));
+}
+
+static void gst_psnr_hvs_class_init(GstPsnrHvsClass* klass) {
+  GST_DEBUG_CATEGORY_INIT(gst_psnr_hvs_debug, "psnrhvs", 0, "PSNR-HVS of video against a reference");
+
+  GObjectClass* object_class = G_OBJECT_CLASS(klass);
+  object_class->set_property = gst_psnr_hvs_set_property;
+  object_class->get_property = gst_psnr_hvs_get_property;
+  object_class->finalize = gst_psnr_hvs_finalize;
+  gst_psnr_hvs_install_properties(object_class);
+
+  GstElementClass* element_class = GST_ELEMENT_CLASS(klass);
+  static GstStaticPadTemplate ref_sink_template = RefSinkTemplate();
+  static GstStaticPadTemplate dist_sink_template = DistSinkTemplate();
+  static GstStaticPadTemplate src_template = SrcTemplate();
+  gst_element_class_add_static_pad_template_with_gtype(element_class, &ref_sink_template, GST_TYPE_AGGREGATOR_PAD);
+  gst_element_class_add_static_pad_template_with_gtype(element_class, &dist_sink_template, GST_TYPE_AGGREGATOR_PAD);
+  gst_element_class_add_static_pad_template_with_gtype(element_class, &src_template, GST_TYPE_AGGREGATOR_PAD);
+  element_class->change_state = gst_psnr_hvs_change_state;
+  gst_element_class_set_static_metadata(element_class, "PSNR-HVS", "Filter/Analyzer/Video",
+                                        "Scores a distorted video against its reference with exact PSNR-HVS",
+                                        "The psnrhvs developers");
+
+  GstAggregatorClass* aggregator_class = GST_AGGREGATOR_CLASS(klass);
+  aggregator_class->start = gst_psnr_hvs_start;
+  aggregator_class->stop = gst_psnr_hvs_stop;
+  aggregator_class->aggregate = gst_psnr_hvs_aggregate;
+  aggregator_class->get_next_time = gst_psnr_hvs_get_next_time;
+  aggregator_class->sink_event_pre_queue = gst_psnr_hvs_sink_event_pre_queue;
+  aggregator_class->sink_event = gst_psnr_hvs_sink_event;
+  aggregator_class->sink_query = gst_psnr_hvs_sink_query;
+  aggregator_class->src_event = gst_psnr_hvs_src_event;
+  aggregator_class->negotiate = gst_psnr_hvs_negotiate;
+  aggregator_class->sink_query_pre_queue = gst_psnr_hvs_sink_query_pre_queue;
+
+  psnrhvs::RegisterMeta();
+  gst_type_mark_as_plugin_api(GST_TYPE_PSNR_HVS_RESULTS_FORMAT, static_cast<GstPluginAPIFlags>(0));
+  gst_type_mark_as_plugin_api(GST_TYPE_PSNR_HVS_PAIRING, static_cast<GstPluginAPIFlags>(0));
+  gst_type_mark_as_plugin_api(GST_TYPE_PSNR_HVS_ALIGN, static_cast<GstPluginAPIFlags>(0));
+}
+
+static GstAggregatorPad* gst_psnr_hvs_add_sink(GstPsnrHvs* self, const char* name) {
+  GstPadTemplate* pad_template = gst_element_class_get_pad_template(GST_ELEMENT_GET_CLASS(self), name);
+  GstPad* pad = GST_PAD(g_object_new(GST_TYPE_AGGREGATOR_PAD, "name", name, "direction", GST_PAD_SINK, "template",
+                                     pad_template, nullptr));
+  gst_psnr_hvs_base_chain = GST_PAD_CHAINFUNC(pad);
+  gst_pad_set_chain_function(pad, gst_psnr_hvs_chain);
+  gst_element_add_pad(GST_ELEMENT(self), pad);
+  return GST_AGGREGATOR_PAD(pad);
+}
+
+static void gst_psnr_hvs_init(GstPsnrHvs* self) {
+  self->settings = new Settings;
+  self->ref_sink = gst_psnr_hvs_add_sink(self, "ref_sink");
+  self->dist_sink = gst_psnr_hvs_add_sink(self, "dist_sink");
+  self->comparison = new Comparison(GST_AGGREGATOR(self), self->ref_sink, self->dist_sink, *self->settings);
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+#include "gst/psnrhvs/lead_gate.h"
+
+#include <chrono>
+
+namespace psnrhvs {
+namespace {
+
+// Frames of an input that wait while the other has some too: enough to keep the engine fed.
+constexpr size_t kBalancedFrames = 4;
+
+size_t Index(Side side) { return static_cast<size_t>(side); }
+
+std::string Seconds(GstClockTime time) {
+  gchar text[32];
+  g_snprintf(text, sizeof(text), "%.3g s", static_cast<double>(time) / GST_SECOND);
+  return text;
+}
+
+}  // namespace
+
+bool LeadGate::AtLeadBound(const State& state, std::optional<gint64> running_time) const {
+  if (state.queued.empty()) return false;
+  if (state.queued.size() >= settings_.frames) return true;
+  const std::optional<gint64>& oldest = state.queued.front();
+  return oldest && running_time && *running_time > *oldest &&
+         static_cast<guint64>(*running_time) - static_cast<guint64>(*oldest) >= settings_.time;
+}
+
+bool LeadGate::Admit(Side side, std::optional<gint64> running_time) {
+  using Clock = std::chrono::steady_clock;
+  std::unique_lock<std::mutex> lock(mutex_);
+  State& own = states_[Index(side)];
+  const State& other = states_[Index(Other(side))];
+  bool stalled = false;
+  Clock::time_point deadline;
+  for (;;) {
+    const bool balanced = !other.queued.empty() || other.ended;
+    const bool full = balanced ? own.queued.size() >= kBalancedFrames : AtLeadBound(own, running_time);
+    if (live_ || own.suspended || !full) {
+      own.queued.push_back(running_time);
+      changed_.notify_all();
+      return true;
+    }
+    if (balanced || busy_ || settings_.stall_timeout == 0) {
+      stalled = false;
+      changed_.wait(lock);
+      continue;
+    }
+    if (!stalled) deadline = Clock::now() + std::chrono::nanoseconds(settings_.stall_timeout);
+    stalled = true;
+    if (changed_.wait_until(lock, deadline) == std::cv_status::timeout && Clock::now() >= deadline && !busy_ &&
+        other.queued.empty() && !other.ended && !own.suspended && AtLeadBound(own, running_time)) {
+      return false;
+    }
+  }
+}
+
+void LeadGate::Release(Side side) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  State& own = states_[Index(side)];
+  if (!own.queued.empty()) own.queued.pop_front();
+  changed_.notify_all();
+}
+
+void LeadGate::SetLive(bool live) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  live_ = live;
+  changed_.notify_all();
+}
+
+void LeadGate::SetBusy(bool busy) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  busy_ = busy;
+  changed_.notify_all();
+}
+
+void LeadGate::SetEnded(Side side, bool ended) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  states_[Index(side)].ended = ended;
+  changed_.notify_all();
+}
+
+void LeadGate::Suspend(Side side) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  State& own = states_[Index(side)];
+  own.suspended = true;
+  changed_.notify_all();
+}
+
+void LeadGate::Resume(Side side) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  State& own = states_[Index(side)];
+  own.queued.clear();
+  own.suspended = false;
+  own.ended = false;
+  changed_.notify_all();
+}
+
+std::string LeadGate::StallText(Side side) const {
+  const bool reference = side == Side::kReference;
+  const std::string own = reference ? "ref_sink" : "dist_sink";
+  const std::string other = reference ? "dist_sink" : "ref_sink";
+  return "The input on " + own + " is " + std::to_string(settings_.frames) + " frames or " + Seconds(settings_.time) +
+         " ahead, and " + other + " has had no frame for " + Seconds(settings_.stall_timeout) +
+         ". If both inputs come from one tee, the branch to " + other +
+         " holds more frames back than the lead that is allowed: raise max-lead-frames and max-lead-time, or put "
+         "\"queue max-size-buffers=0 max-size-bytes=0 max-size-time=0\" before " +
+         own + ". If " + other + " is only slow, raise stall-timeout (0 = wait for ever)";
+}
+
+}  // namespace psnrhvs

@@ -1,0 +1,68 @@
+// How far one input may run ahead of the other: admission of buffers into the pads' queues.
+// SPDX-License-Identifier: LGPL-2.1-or-later
+#pragma once
+
+#include <gst/gst.h>
+
+#include <array>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "gst/psnrhvs/pairing.h"
+
+namespace psnrhvs {
+
+struct LeadSettings {
+  guint frames = 64;                            // of one input, while the other has none
+  GstClockTime time = 5 * GST_SECOND;           // likewise
+  GstClockTime stall_timeout = 8 * GST_SECOND;  // standing still at a bound for this long is an error; 0 = never
+};
+
+// GstAggregator waits for both inputs and then takes a buffer of each, so an encoder in one branch
+// that wants fifty frames before it gives one would wait for ever. This gate lets one input run ahead
+// within bounds while the other has nothing, and holds it back when both have frames.
+class LeadGate {
+ public:
+  explicit LeadGate(const LeadSettings& settings) : settings_(settings) {}
+
+  // Waits until a buffer of `side` may enter. `running_time` is its own, if known. Called by the
+  // side's streaming thread. False: the bound held for the stall timeout; StallText() says so.
+  bool Admit(Side side, std::optional<gint64> running_time);
+  // A buffer of `side` has been decided, or was dropped.
+  void Release(Side side);
+
+  // No bounds: a live pipeline has the latency for that.
+  void SetLive(bool live);
+  // Whether the element is deciding, computing or pushing: then a side that waits is not stalled.
+  void SetBusy(bool busy);
+  // An ended side is never waited for.
+  void SetEnded(Side side, bool ended);
+  // Lets everything through, so that the pad itself can refuse it (flush, stop, error).
+  void Suspend(Side side);
+  // Forgets the side's buffers and bounds it again.
+  void Resume(Side side);
+
+  // What to tell the user when `side` has stood still.
+  std::string StallText(Side side) const;
+
+ private:
+  struct State {
+    std::deque<std::optional<gint64>> queued;  // running times of the buffers that were admitted
+    bool suspended = false;
+    bool ended = false;
+  };
+
+  bool AtLeadBound(const State& state, std::optional<gint64> running_time) const;
+
+  const LeadSettings settings_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool live_ = false;
+  bool busy_ = false;
+  std::array<State, 2> states_;
+};
+
+}  // namespace psnrhvs
