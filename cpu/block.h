@@ -127,6 +127,18 @@ PSNRHVS_HOST_DEVICE inline float MaskingThreshold(float energy, float activity) 
   return static_cast<float>(sqrt(static_cast<double>(energy * activity)) / kThresholdDivisor);
 }
 
+// Term `k` of a block whose coefficients there differ by `difference`. `csf` and `mask` are the tables'
+// entries `k`.
+PSNRHVS_HOST_DEVICE inline float CoefficientTerm(int k, int32_t difference, float threshold, float csf, float mask) {
+  float error = static_cast<float>(difference < 0 ? -difference : difference);
+  if (k > 0) {
+    const float hidden = threshold / mask;
+    error = error < hidden ? 0.0f : error - hidden;
+  }
+  const float weighted = error * csf;
+  return weighted * weighted;
+}
+
 // The 64 terms of one block pair, in the order in which they enter the plane's sum. `csf` and
 // `mask` are rows of kCsf and kMask.weight.
 PSNRHVS_HOST_DEVICE inline void BlockTerms(const int32_t reference[kBlockTerms], const int32_t distorted[kBlockTerms],
@@ -141,14 +153,7 @@ PSNRHVS_HOST_DEVICE inline void BlockTerms(const int32_t reference[kBlockTerms],
       MaskingThreshold(MaskingEnergy(distorted_coefficients, mask), BlockActivity(distorted));
   const float threshold = distorted_threshold > reference_threshold ? distorted_threshold : reference_threshold;
   for (int k = 0; k < kBlockTerms; ++k) {
-    const int32_t difference = reference_coefficients[k] - distorted_coefficients[k];
-    float error = static_cast<float>(difference < 0 ? -difference : difference);
-    if (k > 0) {
-      const float hidden = threshold / mask[k];
-      error = error < hidden ? 0.0f : error - hidden;
-    }
-    const float weighted = error * csf[k];
-    terms[k] = weighted * weighted;
+    terms[k] = CoefficientTerm(k, reference_coefficients[k] - distorted_coefficients[k], threshold, csf[k], mask[k]);
   }
 }
 

@@ -10,7 +10,7 @@ namespace {
 
 class CpuEngine final : public Engine {
  public:
-  explicit CpuEngine(const FrameGeometry& geometry) : geometry_(geometry) {}
+  CpuEngine(const FrameGeometry& geometry, const GroupKernel& kernel) : geometry_(geometry), kernel_(kernel) {}
 
   const char* backend() const override { return "cpu"; }
   int depth() const override { return 1; }
@@ -25,8 +25,8 @@ class CpuEngine final : public Engine {
     if (!pair_) return Status(StatusCode::kInternal, "no pair was submitted");
     std::array<float, kMaxPlanes> sums{};
     for (int plane = 0; plane < geometry_.scored_planes(); ++plane) {
-      sums[plane] =
-          PlaneSumReference(pair_->reference.planes[plane], pair_->distorted.planes[plane], geometry_.depth(), plane);
+      sums[plane] = PlaneSumSimd(pair_->reference.planes[plane], pair_->distorted.planes[plane], geometry_.depth(),
+                                 plane, kernel_);
     }
     pair_.reset();
     return ScoreFrame(geometry_, sums);
@@ -34,13 +34,16 @@ class CpuEngine final : public Engine {
 
  private:
   const FrameGeometry geometry_;
+  const GroupKernel& kernel_;
   std::optional<FramePair> pair_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<Engine>> CreateCpuEngine(const FrameGeometry& geometry, const CpuEngineOptions&) {
-  return std::unique_ptr<Engine>(std::make_unique<CpuEngine>(geometry));
+Result<std::unique_ptr<Engine>> CreateCpuEngine(const FrameGeometry& geometry, const CpuEngineOptions& options) {
+  const GroupKernel* kernel = FindGroupKernel(options.target);
+  if (!kernel) return Status(StatusCode::kUnavailable, "this processor has no instruction set " + options.target);
+  return std::unique_ptr<Engine>(std::make_unique<CpuEngine>(geometry, *kernel));
 }
 
 }  // namespace psnrhvs

@@ -3,13 +3,15 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "cpu/engine.h"
 
 namespace psnrhvs {
 
 struct CpuEngineOptions {
-  int threads = 0;  // 0 = as many as the process may use
+  int threads = 0;     // 0 = as many as the process may use
+  std::string target;  // a GroupKernel's name; empty = the fastest
 };
 
 // An engine for host memory. Fails only if threads or memory cannot be had.

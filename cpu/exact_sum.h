@@ -87,4 +87,24 @@ PSNRHVS_HOST_DEVICE inline float AddSerially(float sum, const float* terms, int 
   return sum;
 }
 
+// Adds a run of blocks to the sum with pattern `bits` and returns the new pattern. `Run` has
+//   int blocks() const;
+//   SumMap Map(uint32_t exponent, int first);  // of the blocks from `first` on, in binade `exponent`
+//   SumMap BlockMap(int block);                // of one block of the last Map
+//   float AddBlock(float sum, int block);      // serially
+// At most one block a binade is added serially.
+template <typename Run>
+uint32_t AddRun(uint32_t bits, Run&& run) {
+  constexpr uint32_t kInfiniteExponent = 255;
+  for (int block = 0; block < run.blocks(); ++block) {
+    if (ExponentField(bits) < kInfiniteExponent) {
+      if (Apply(run.Map(ExponentField(bits), block), &bits)) return bits;
+      // The whole leaves the binade, so one of the blocks does: stop there.
+      while (Apply(run.BlockMap(block), &bits)) ++block;
+    }
+    bits = FloatBits(run.AddBlock(BitsFloat(bits), block));
+  }
+  return bits;
+}
+
 }  // namespace psnrhvs

@@ -71,6 +71,27 @@ constexpr MaskTables MakeMaskTables() {
 
 constexpr MaskTables kMask = MakeMaskTables();
 
+// 1 / kMask.weight as a sum of two floats: with a fused multiply-add, fma(t, high, fl(t * low)) is the
+// correctly rounded t / weight. tests/cpu/arithmetic_test.cpp checks it for every significand of t.
+struct InverseMaskTables {
+  float high[3][kBlockTerms];
+  float low[3][kBlockTerms];
+};
+
+constexpr InverseMaskTables MakeInverseMaskTables() {
+  InverseMaskTables tables{};
+  for (int plane = 0; plane < 3; ++plane) {
+    for (int k = 0; k < kBlockTerms; ++k) {
+      const double inverse = 1.0 / static_cast<double>(kMask.weight[plane][k]);
+      tables.high[plane][k] = static_cast<float>(inverse);
+      tables.low[plane][k] = static_cast<float>(inverse - static_cast<double>(tables.high[plane][k]));
+    }
+  }
+  return tables;
+}
+
+constexpr InverseMaskTables kInverseMask = MakeInverseMaskTables();
+
 // Scales of the variances: n/(n-1), each step rounded to float.
 constexpr float kVarianceScale64 = (1.0f / 63.0f) * 64.0f;
 constexpr float kVarianceScale16 = (1.0f / 15.0f) * 16.0f;

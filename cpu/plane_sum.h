@@ -3,12 +3,88 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 #pragma once
 
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cpu/exact_sum.h"
 #include "cpu/frame.h"
+#include "cpu/metric.h"
 
 namespace psnrhvs {
 
 // Sum over `reference` against `distorted`, two views of equal width and height (at least 8x8), host
 // memory. `depth` in bits, 8 to 12; `plane` 0 Y, 1 Cb, 2 Cr selects the tables.
 float PlaneSumReference(const PlaneView& reference, const PlaneView& distorted, int depth, int plane);
+
+// The vector version's view of a plane: its block rows are cut into groups of neighbouring blocks, one
+// block a lane. What the functions below take is what PlaneSumReference takes.
+struct PlanePair {
+  PlaneView reference;
+  PlaneView distorted;
+  int depth = 8;
+  int plane = 0;
+
+  int rows() const { return BlockCount(reference.height); }    // of blocks
+  int columns() const { return BlockCount(reference.width); }  // blocks in a row
+};
+
+constexpr int kMaxGroupBlocks = 32;
+
+// Working memory of one thread: the group at hand, and the bottom sample row of each group of the block
+// row above, which is the top of the next one.
+struct GroupScratch {
+  // For planes up to `width` samples wide.
+  explicit GroupScratch(int width);
+
+  // Samples [row][column][image][lane], stored as bytes or as 16 bits.
+  alignas(64) uint8_t samples[kBlockTerms * 2 * kMaxGroupBlocks * sizeof(uint16_t)];
+  // A part of a sample row, padded for loads that read past it.
+  alignas(64) uint8_t segment[2][(kBlockStep * kMaxGroupBlocks + 32) * sizeof(uint16_t)];
+  alignas(64) int16_t columns[kBlockTerms * kMaxGroupBlocks];          // transformed once: [frequency][column][lane]
+  alignas(64) int16_t coefficients[2][kBlockTerms * kMaxGroupBlocks];  // [image][coefficient][lane]
+  alignas(64) float threshold[kMaxGroupBlocks];                        // [vector lane], see lane_of_block
+  alignas(64) uint32_t even[kMaxGroupBlocks];                          // the last maps: [vector lane]
+  alignas(64) uint32_t odd[kMaxGroupBlocks];
+  const PlanePair* pair = nullptr;  // of the group at hand
+  int blocks = 0;                   // in it
+  bool dc_only = false;             // all its other terms are zero
+
+  std::unique_ptr<uint8_t[]> bottom_memory;
+  uint8_t* bottom = nullptr;  // [group][column][image][lane], aligned
+};
+
+// The arithmetic of a group for one instruction set.
+struct GroupKernel {
+  const char* target;  // Highway's name: "AVX3" (which is AVX-512), "AVX2", "SSE4", "SSSE3", "NEON", "SCALAR"
+  int blocks;          // in a group, but for a row's last
+
+  // Computes all but the terms of group `group` of block row `row`. `follows`: the scratch's last prepared
+  // groups include this one of the row above. False if all terms are zero, and then nothing is left to do.
+  bool (*prepare)(const PlanePair& pair, int row, int group, bool follows, GroupScratch* scratch);
+  // Map of the prepared group's blocks from `first_block` on, for sums in binade `exponent` (0 to 254).
+  SumMap (*map)(GroupScratch* scratch, uint32_t exponent, int first_block);
+  // That of one block of the last call's.
+  SumMap (*block_map)(const GroupScratch& scratch, int block);
+  // The terms of a block of the prepared group.
+  void (*terms)(const GroupScratch& scratch, int block, float terms[kBlockTerms]);
+
+  int groups(const PlanePair& pair) const { return (pair.columns() + blocks - 1) / blocks; }
+};
+
+// The kernels that this processor runs, fastest first; never empty. "SCALAR" is plain code, where it was built.
+const std::vector<GroupKernel>& GroupKernels();
+
+// The kernel of that name, or the fastest if it is empty; null if this processor has none.
+const GroupKernel* FindGroupKernel(const std::string& target);
+
+// Adds the terms of a group to a sum's pattern.
+uint32_t AddGroup(const GroupKernel& kernel, const PlanePair& pair, int row, int group, bool follows,
+                  GroupScratch* scratch, uint32_t bits);
+
+// PlaneSumReference's value, computed with `kernel`.
+float PlaneSumSimd(const PlaneView& reference, const PlaneView& distorted, int depth, int plane,
+                   const GroupKernel& kernel);
 
 }  // namespace psnrhvs
