@@ -149,7 +149,7 @@ void ExpectBothWays(const Frames& reference, const Frames& distorted, const Outc
                     PairingSettings settings = {}) {
   EXPECT_EQ(PairUp(reference, distorted, settings), expected);
   ASSERT_EQ(settings.dist_offset_ns, 0);
-  EXPECT_EQ(PairUp(distorted, reference, settings), Swapped(expected));
+  EXPECT_EQ(PairUp(distorted, reference, settings), Swapped(expected));  // NOLINT: swapped on purpose
 }
 
 Indices Range(uint64_t first, uint64_t end, uint64_t step = 1) {
@@ -380,7 +380,7 @@ TEST(Pairing, AFrameWithoutTimeInATimedStreamIsUnpaired) {
     Frames reference = At25(10);
     reference[untimed].running_time_ns.reset();
     Pairs pairs = Lockstep(0, 10);
-    pairs.erase(pairs.begin() + untimed);
+    pairs.erase(pairs.begin() + static_cast<std::ptrdiff_t>(untimed));
     ExpectBothWays(reference, At25(10), {pairs, {untimed}, {untimed}});
   }
 }
@@ -563,7 +563,7 @@ TEST(Pairing, NoStartOffsetIsReportedWhereNoneHelps) {
 // again and again.
 Outcome MatchOffline(const Frames& reference, const Frames& distorted, std::optional<uint64_t> tolerance) {
   const auto duration = [](const Frames& frames, size_t n) -> int64_t {
-    if (frames[n].duration_ns) return *frames[n].duration_ns;
+    if (frames[n].duration_ns) return static_cast<int64_t>(*frames[n].duration_ns);
     if (n + 1 < frames.size()) return *frames[n + 1].running_time_ns - *frames[n].running_time_ns;
     return n > 0 ? *frames[n].running_time_ns - *frames[n - 1].running_time_ns : -1;
   };
