@@ -64,7 +64,8 @@ Comparison::Comparison(GstAggregator* element, GstAggregatorPad* reference, GstA
       reference_(reference, "ref_sink", Side::kReference),
       distorted_(distorted, "dist_sink", Side::kDistorted),
       pairing_(settings.pairing),
-      gate_(settings.lead) {}
+      gate_(settings.lead),
+      live_settings_(settings.live) {}
 
 bool Comparison::Start() {
   if (settings_.results_filename.empty()) return true;
@@ -78,9 +79,77 @@ bool Comparison::Start() {
 }
 
 void Comparison::Stop() {
-  in_flight_.clear();
+  Salvage();
   engine_.reset();
-  if (results_ && !failed_) WriteResults(results_->Close(CurrentSummary()));
+  if (results_) WriteResults(results_->Complete(CurrentSummary()));
+  results_.reset();
+}
+
+// Saves the scores of pairs that are still with the engine when the run ends early.
+void Comparison::Salvage() {
+  while (!in_flight_.empty()) {
+    InFlight entry = std::move(in_flight_.front());
+    in_flight_.pop_front();
+    if (entry.outcome != Outcome::kScored || pending_ == 0) continue;
+    --pending_;
+    const Result<FrameScore> score = engine_->Collect();
+    if (!score.ok()) break;
+    FrameReport report{entry.reference.timing, entry.distorted.timing.running_time, *score, {}};
+    Record(&report);
+  }
+  in_flight_.clear();
+  pending_ = 0;
+}
+
+void Comparison::Update(const LiveSettings& live) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  live_settings_ = live;
+}
+
+LiveSettings Comparison::live_settings() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return live_settings_;
+}
+
+GstPtr<GstStructure> Comparison::Stats() const {
+  const Summary summary = CurrentSummary();
+  std::optional<double> last;
+  double engine_ms;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    last = totals_.last_score_db;
+    engine_ms = totals_.engine_ms;
+  }
+  GstPtr<GstStructure> stats = ToStructure(summary);
+  gst_structure_remove_field(stats.get(), "type");
+  gst_structure_set(stats.get(), "queue-ref", G_TYPE_UINT, gate_.Queued(Side::kReference), "queue-dist", G_TYPE_UINT,
+                    gate_.Queued(Side::kDistorted), nullptr);
+  if (last) gst_structure_set(stats.get(), "last-psnr-hvs", G_TYPE_DOUBLE, *last, nullptr);
+  if (summary.frames > 0) {
+    gst_structure_set(stats.get(), "ms-per-frame", G_TYPE_DOUBLE, engine_ms / static_cast<double>(summary.frames),
+                      nullptr);
+  }
+  return stats;
+}
+
+void Comparison::NoteBuffer(GstAggregatorPad* pad) {
+  gint64 none = 0;
+  input(pad).first_buffer_us.compare_exchange_strong(none, g_get_monotonic_time());
+}
+
+void Comparison::Watch() {
+  constexpr gint64 kPatienceUs = 5 * G_USEC_PER_SEC;
+  for (const auto& [flowing, missing] : {std::pair(&reference_, &distorted_), std::pair(&distorted_, &reference_)}) {
+    const gint64 first = flowing->first_buffer_us;
+    if (first == 0 || g_get_monotonic_time() - first < kPatienceUs || missing->first_buffer_us != 0 ||
+        gst_pad_has_current_caps(GST_PAD(missing->pad)) || warned_missing_.exchange(true)) {
+      continue;
+    }
+    GST_ELEMENT_WARNING(element_, STREAM, FAILED,
+                        ("Nothing has come to %s for %d s while %s has data: is %s linked, and does its source run?",
+                         missing->name, static_cast<int>(kPatienceUs / G_USEC_PER_SEC), flowing->name, missing->name),
+                        (nullptr));
+  }
 }
 
 void Comparison::SetCaps(GstAggregatorPad* pad, GstCaps* caps) {
@@ -98,9 +167,17 @@ void Comparison::SetCaps(GstAggregatorPad* pad, GstCaps* caps) {
   }
   own.format = std::make_shared<const Format>(Format{GstPtr<GstCaps>(gst_caps_ref(caps)), info, *geometry});
   CompareStreams();
+  if (failed_) return;
 
   live_ = PeerIsLive(reference_.pad) || PeerIsLive(distorted_.pad);
   gate_.SetLive(live_);
+  if (live_) {
+    // Arrival a little apart and the computing itself take time too: allow a frame's.
+    const GstClockTime period = FramePeriod(info);
+    if (GST_CLOCK_TIME_IS_VALID(period)) {
+      gst_aggregator_set_latency(element_, period, period * MAX(settings_.lead.frames, 1u));
+    }
+  }
   // GstAggregator admits one buffer a pad, or as many as its latency holds. A pipeline that is not
   // live has no latency to keep, so there the property opens the pads and the gate sets the bound.
   if (!live_) {
@@ -125,6 +202,62 @@ void Comparison::CompareStreams() {
              "as unpaired",
              "ref_sink " + std::to_string(ref_n) + "/" + std::to_string(ref_d) + ", dist_sink " +
                  std::to_string(dist_n) + "/" + std::to_string(dist_d));
+  }
+  CompareLabels();
+}
+
+// Labels say how samples are meant. The metric does not look at them, but where they differ the
+// pictures may not be what they seem.
+void Comparison::CompareLabels() {
+  const GstStructure* ref_caps = gst_caps_get_structure(reference_.format->caps.get(), 0);
+  const GstStructure* dist_caps = gst_caps_get_structure(distorted_.format->caps.get(), 0);
+  const auto both_have = [&](const char* field) {
+    return gst_structure_has_field(ref_caps, field) && gst_structure_has_field(dist_caps, field);
+  };
+  const auto compare = [&](const char* label, const std::string& ref, const std::string& dist) {
+    if (failed_ || ref == dist || !warned_labels_.insert(label).second) return;
+    const std::string text =
+        std::string("The inputs differ in ") + label + ": ref_sink has " + ref + ", dist_sink has " + dist;
+    if (settings_.strict) {
+      Fail(Status(StatusCode::kInvalidArgument,
+                  text + ". Convert one side (videoconvert) or correct its label (capssetter), or set strict=false"));
+    } else {
+      GST_ELEMENT_WARNING(element_, STREAM, FORMAT, ("%s", text.c_str()), (nullptr));
+    }
+  };
+  const GstVideoInfo& ref = reference_.format->info;
+  const GstVideoInfo& dist = distorted_.format->info;
+  if (both_have("colorimetry")) {
+    const GstVideoColorimetry& a = ref.colorimetry;
+    const GstVideoColorimetry& b = dist.colorimetry;
+    const auto compare_known = [&](const char* label, bool known, const std::string& x, const std::string& y) {
+      if (known) compare(label, x, y);
+    };
+    const auto range = [](GstVideoColorRange value) -> std::string {
+      return value == GST_VIDEO_COLOR_RANGE_0_255 ? "full (0 to 255)" : "limited (16 to 235)";
+    };
+    const auto name = [](GType type, gint value) -> std::string {
+      const GstPtr<gchar> text(g_enum_to_string(type, value));
+      return text.get();
+    };
+    compare_known("colour range", a.range != 0 && b.range != 0, range(a.range), range(b.range));
+    compare_known("colour matrix", a.matrix != 0 && b.matrix != 0, name(GST_TYPE_VIDEO_COLOR_MATRIX, a.matrix),
+                  name(GST_TYPE_VIDEO_COLOR_MATRIX, b.matrix));
+    compare_known("transfer function", a.transfer != 0 && b.transfer != 0,
+                  name(GST_TYPE_VIDEO_TRANSFER_FUNCTION, a.transfer),
+                  name(GST_TYPE_VIDEO_TRANSFER_FUNCTION, b.transfer));
+    compare_known("colour primaries", a.primaries != 0 && b.primaries != 0,
+                  name(GST_TYPE_VIDEO_COLOR_PRIMARIES, a.primaries), name(GST_TYPE_VIDEO_COLOR_PRIMARIES, b.primaries));
+  }
+  for (const char* label : {"chroma-site", "interlace-mode"}) {
+    if (!both_have(label)) continue;
+    compare(label, gst_structure_get_string(ref_caps, label), gst_structure_get_string(dist_caps, label));
+  }
+  int ref_n = 0, ref_d = 0, dist_n = 0, dist_d = 0;
+  if (gst_structure_get_fraction(ref_caps, "pixel-aspect-ratio", &ref_n, &ref_d) &&
+      gst_structure_get_fraction(dist_caps, "pixel-aspect-ratio", &dist_n, &dist_d) && ref_n > 0 && dist_n > 0) {
+    compare("pixel aspect ratio", std::to_string(ref_n) + "/" + std::to_string(ref_d),
+            std::to_string(dist_n) + "/" + std::to_string(dist_d));
   }
 }
 
@@ -153,9 +286,20 @@ void Comparison::HandleFlushes() {
   }
 }
 
+// Whether the reference has ended and all its frames are decided.
+bool Comparison::ReferenceIsOver() const {
+  return reference_.frames.empty() && gst_aggregator_pad_is_eos(reference_.pad);
+}
+
 GstClockTime Comparison::NextTime() {
-  GstClockTime next = GST_CLOCK_TIME_NONE;
+  std::optional<gint64> next;
+  const auto consider = [&next](std::optional<gint64> time) {
+    if (time && (!next || *time < *next)) next = time;
+  };
   for (Input* waiting : {&reference_, &distorted_}) {
+    // A distorted frame waits for its reference as long as the shift between the two is known.
+    const bool distorted = waiting == &distorted_;
+    if (distorted && (settings_.pairing.align_start || settings_.pairing.mode == PairingSettings::Mode::kOrder)) break;
     std::optional<gint64> time;
     if (!waiting->frames.empty()) {
       const Frame& front = waiting->frames.front();
@@ -163,11 +307,12 @@ GstClockTime Comparison::NextTime() {
     } else if (const GstPtr<GstBuffer> head{gst_aggregator_pad_peek_buffer(waiting->pad)}; head && waiting->segment) {
       time = SignedRunningTime(*waiting->segment, GST_BUFFER_PTS(head.get()));
     }
-    if (time && (!GST_CLOCK_TIME_IS_VALID(next) || *time < static_cast<gint64>(next))) {
-      next = *time > 0 ? static_cast<GstClockTime>(*time) : 0;
-    }
+    if (time && distorted && __builtin_add_overflow(*time, settings_.pairing.dist_offset_ns, &*time)) time.reset();
+    consider(time);
   }
-  return next;
+  if (!next && ReferenceIsOver()) next = reference_end_;
+  if (!next) return GST_CLOCK_TIME_NONE;
+  return *next > 0 ? static_cast<GstClockTime>(*next) : 0;
 }
 
 // Makes the next buffer of an input known to pairing, if there is one. The last buffer that is known
@@ -221,6 +366,10 @@ bool Comparison::AddFrame(Input* owner, GstPtr<GstBuffer> buffer) {
     pairing_.SetEnded(owner->side, false);
     pairing_.Push(owner->side, time);
   }
+  if (owner == &reference_ && running_time) {
+    reference_end_ = *running_time;
+    if (GST_CLOCK_TIME_IS_VALID(timing.duration)) *reference_end_ += static_cast<gint64>(timing.duration);
+  }
   frame.buffer = std::move(buffer);
   const bool counted = frame.counted;
   owner->frames.push_back(std::move(frame));
@@ -255,6 +404,7 @@ GstFlowReturn Comparison::Aggregate(bool timeout) {
   const GstFlowReturn flow = Decide(timeout);
   // From here on the pads themselves tell upstream how it ended.
   if (flow != GST_FLOW_OK && flow != GST_AGGREGATOR_FLOW_NEED_DATA) {
+    if (failed_) Salvage();
     gate_.Suspend(Side::kReference);
     gate_.Suspend(Side::kDistorted);
   }
@@ -263,13 +413,7 @@ GstFlowReturn Comparison::Aggregate(bool timeout) {
 
 GstFlowReturn Comparison::Decide(bool timeout) {
   HandleFlushes();
-  bool deadline_passed = timeout;
-  if (timeout) {
-    // What is there now is all that the decision may wait for.
-    for (Input* late : {&reference_, &distorted_}) {
-      if (late->frames.empty()) Feed(late);
-    }
-  }
+  bool deadline_passed = false;
   while (!failed_) {
     const Decision decision = pairing_.Next(deadline_passed);
     PassUncounted();
@@ -289,16 +433,13 @@ GstFlowReturn Comparison::Decide(bool timeout) {
         Frame reference = TakeFront(&reference_);
         const GstFlowReturn flow = Submit(std::move(reference), TakeFront(&distorted_));
         if (flow != GST_FLOW_OK) return flow;
-        deadline_passed = false;
         break;
       }
       case Decision::Kind::kUnpairedReference:
         in_flight_.push_back({Outcome::kUnpairedReference, TakeFront(&reference_), {}, {}, {}});
-        deadline_passed = false;
         break;
       case Decision::Kind::kUnpairedDistorted:
         in_flight_.push_back({Outcome::kUnpairedDistorted, {}, TakeFront(&distorted_), {}, {}});
-        deadline_passed = false;
         break;
       case Decision::Kind::kEnd:
         return Finish();
@@ -307,6 +448,18 @@ GstFlowReturn Comparison::Decide(bool timeout) {
         break;
     }
     if (failed_) break;
+    if (starved && timeout && !deadline_passed) {
+      // What is there now is all that the oldest frame may wait for.
+      deadline_passed = true;
+      if (ReferenceIsOver()) {
+        // Live, nothing more can be scored.
+        pairing_.SetEnded(Side::kDistorted, true);
+      } else if (reference_.frames.empty()) {
+        DropLateDistorted();
+      }
+      continue;
+    }
+    deadline_passed = deadline_passed && starved;
     // Results that nothing waits behind leave at once; pairs overlap only while more are at hand.
     const bool drain_all = starved || live_;
     while (!in_flight_.empty() && (drain_all || pending_ >= (engine_ ? engine_->depth() : 1) ||
@@ -317,6 +470,18 @@ GstFlowReturn Comparison::Decide(bool timeout) {
     if (starved) return GST_AGGREGATOR_FLOW_NEED_DATA;
   }
   return GST_FLOW_ERROR;
+}
+
+// Gives up waiting for the reference of the oldest distorted frame, so that a reference that stands
+// still does not hold a live distorted input up.
+void Comparison::DropLateDistorted() {
+  if (distorted_.frames.empty()) return;
+  pairing_.SetEnded(Side::kReference, true);
+  const Decision decision = pairing_.Next(true);
+  pairing_.SetEnded(Side::kReference, false);
+  if (decision.kind == Decision::Kind::kUnpairedDistorted) {
+    in_flight_.push_back({Outcome::kUnpairedDistorted, {}, TakeFront(&distorted_), {}, {}});
+  }
 }
 
 // Makes the engine, which is idle, fit the pair's frames. False, with an error posted, if they cannot
@@ -343,7 +508,10 @@ bool Comparison::PrepareEngine(const Frame& reference, const Frame& distorted) {
   if (!engine.ok()) return Fail(engine.status());
   engine_ = std::move(*engine);
   engine_geometry_ = ref.geometry;
-  backend_ = engine_->backend();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    totals_.backend = engine_->backend();
+  }
   if (ref.geometry.plane_count() > ref.geometry.scored_planes()) {
     WarnOnce(&warned_chroma_, "The chroma planes are smaller than 8x8: only luma is scored",
              DescribeVideo(ref.info) + ", " + ChromaName(ref.geometry.chroma()));
@@ -385,7 +553,9 @@ GstFlowReturn Comparison::Submit(Frame reference, Frame distorted) {
     return GST_FLOW_ERROR;
   }
   if (results_) results_->NotePair();
+  const gint64 start_us = g_get_monotonic_time();
   const Status status = engine_->Submit({entry.reference_mapping->view(), entry.distorted_mapping->view()});
+  AddEngineTime(start_us);
   if (!status.ok()) {
     Fail(status);
     return GST_FLOW_ERROR;
@@ -411,41 +581,82 @@ GstFlowReturn Comparison::Publish(InFlight entry) {
   switch (entry.outcome) {
     case Outcome::kPassed:
       break;
-    case Outcome::kSkipped:
-      ++skipped_;
+    case Outcome::kSkipped: {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      ++totals_.skipped;
       break;
+    }
     case Outcome::kUnpairedReference:
-      PostUnpaired(&reference_, entry.reference);
+      PostUnpaired(reference_, entry.reference);
       break;
     case Outcome::kUnpairedDistorted:
-      PostUnpaired(&distorted_, entry.distorted);
+      PostUnpaired(distorted_, entry.distorted);
       return failed_ ? GST_FLOW_ERROR : GST_FLOW_OK;
     case Outcome::kScored: {
       --pending_;
+      const gint64 start_us = g_get_monotonic_time();
       const Result<FrameScore> score = engine_->Collect();
+      AddEngineTime(start_us);
       entry.reference_mapping.reset();
       entry.distorted_mapping.reset();
       if (!score.ok()) {
         Fail(score.status());
         return GST_FLOW_ERROR;
       }
-      FrameReport report;
-      report.reference = entry.reference.timing;
-      report.dist_running_time = entry.distorted.timing.running_time;
-      report.score = *score;
       entry.distorted.buffer.reset();
-      pooling_.Add(report.reference.index, report.score);
-      if (results_ && !WriteResults(results_->AddFrame(report))) return GST_FLOW_ERROR;
-      if (settings_.frame_message) {
-        gst_element_post_message(GST_ELEMENT(element_),
-                                 gst_message_new_element(GST_OBJECT(element_), ToStructure(report).release()));
-      }
+      FrameReport report{entry.reference.timing, entry.distorted.timing.running_time, *score, {}};
+      Record(&report);
       entry.reference.buffer.reset(gst_buffer_make_writable(entry.reference.buffer.release()));
       AttachMeta(entry.reference.buffer.get(), report);
       break;
     }
   }
   return failed_ ? GST_FLOW_ERROR : Push(std::move(entry.reference));
+}
+
+// Counts, writes and posts a score.
+void Comparison::Record(FrameReport* report) {
+  const LiveSettings live = live_settings();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    totals_.pooling.Add(report->reference.index, report->score);
+    totals_.last_score_db = WatchedScore(report->score);
+  }
+  const std::optional<Alarm::Change> change =
+      alarm_.Add(live.alarm, report->reference.running_time, WatchedScore(report->score));
+  if (live.alarm.watching() || live.alarm.window_frames > 1) report->window_mean = alarm_.window_mean_db();
+  if (results_) WriteResults(results_->AddFrame(*report));
+  if (live.frame_message) Post(ToStructure(*report));
+  if (change) {
+    Post(ToStructure(
+        AlarmReport{change->raised, report->reference, change->value_db, change->threshold_db, change->since_ns}));
+  }
+  if (live.fail_now) FailsQuality(live);
+}
+
+// Whether the mean so far is below what the user accepts; an error was posted then.
+bool Comparison::FailsQuality(const LiveSettings& live) {
+  const Summary summary = CurrentSummary();
+  const std::optional<PooledScore>& combined = summary.pooled[static_cast<int>(ScoreKind::kCombined)];
+  const std::optional<PooledScore>& pooled = combined ? combined : summary.pooled[static_cast<int>(ScoreKind::kY)];
+  if (failed_ || !pooled || !(pooled->mean < live.fail_below_db)) return failed_;
+  failed_ = true;
+  GST_ELEMENT_ERROR(
+      element_, STREAM, FAILED,
+      ("The quality is too low: the mean of %s over %" G_GUINT64_FORMAT " frames is %.4f dB, below fail-below=%g",
+       combined ? "psnr-hvs" : "psnr-hvs-y", summary.frames, pooled->mean, live.fail_below_db),
+      (nullptr));
+  return true;
+}
+
+void Comparison::Post(GstPtr<GstStructure> structure) {
+  gst_element_post_message(GST_ELEMENT(element_), gst_message_new_element(GST_OBJECT(element_), structure.release()));
+}
+
+void Comparison::AddEngineTime(gint64 start_us) {
+  const double ms = static_cast<double>(g_get_monotonic_time() - start_us) / 1000;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  totals_.engine_ms += ms;
 }
 
 // Sends a reference buffer on, as it came, under the caps and segment it came with.
@@ -473,44 +684,54 @@ GstFlowReturn Comparison::Push(Frame frame) {
   return flow;
 }
 
-void Comparison::PostUnpaired(Input* owner, const Frame& frame) {
-  ++owner->unpaired;
-  UnpairedReport report;
-  report.pad = owner->name;
-  report.timing = frame.timing;
-  if (results_ && !WriteResults(results_->AddUnpaired(report))) return;
-  if (settings_.frame_message) {
-    gst_element_post_message(GST_ELEMENT(element_),
-                             gst_message_new_element(GST_OBJECT(element_), ToStructure(report).release()));
+void Comparison::PostUnpaired(const Input& owner, const Frame& frame) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ++totals_.unpaired[static_cast<int>(owner.side)];
   }
+  const UnpairedReport report{owner.name, frame.timing};
+  if (results_) WriteResults(results_->AddUnpaired(report));
+  if (live_settings().frame_message) Post(ToStructure(report));
 }
 
 GstFlowReturn Comparison::Finish() {
   PassUncounted();
   const GstFlowReturn flow = Drain();
   if (flow != GST_FLOW_OK) return flow;
-  const Summary summary = CurrentSummary();
-  if (results_ && !WriteResults(results_->Close(summary))) return GST_FLOW_ERROR;
-  results_.reset();
-  gst_element_post_message(GST_ELEMENT(element_),
-                           gst_message_new_element(GST_OBJECT(element_), ToStructure(summary).release()));
-  GST_ELEMENT_INFO(element_, STREAM, DECODE, ("%s", SummaryText(summary).c_str()), (nullptr));
-  if (summary.unpaired_ref > 0 || summary.unpaired_dist > 0) {
-    GST_ELEMENT_WARNING(element_, STREAM, DECODE,
-                        ("Not everything was compared: %" G_GUINT64_FORMAT " reference and %" G_GUINT64_FORMAT
-                         " distorted frames found no partner",
-                         summary.unpaired_ref, summary.unpaired_dist),
-                        (nullptr));
+  const std::optional<gint64> start_offset = pairing_.EstimatedStartOffset();
+  if (start_offset && *start_offset != 0) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    totals_.start_offset_ns = start_offset;
   }
-  return GST_FLOW_EOS;
+  const Summary summary = CurrentSummary();
+  if (results_ && !WriteResults(results_->Complete(summary))) return GST_FLOW_ERROR;
+  Post(ToStructure(summary));
+  GST_ELEMENT_INFO(element_, STREAM, DECODE, ("%s", SummaryText(summary).c_str()), (nullptr));
+  if (summary.unpaired_ref > 0 || summary.unpaired_dist > 0 || summary.skipped > 0) {
+    std::string text = "Not everything was compared: " + std::to_string(summary.unpaired_ref) + " reference and " +
+                       std::to_string(summary.unpaired_dist) + " distorted frames found no partner";
+    if (summary.skipped > 0) text += ", " + std::to_string(summary.skipped) + " pairs were too late";
+    if (summary.start_offset) {
+      text += ". The distorted input seems to start " + std::to_string(*summary.start_offset) +
+              " ns later than the reference: dist-offset=" +
+              std::to_string(settings_.pairing.dist_offset_ns - *summary.start_offset) + " would pair more frames";
+    }
+    GST_ELEMENT_WARNING(element_, STREAM, DECODE, ("%s", text.c_str()), (nullptr));
+  }
+  return FailsQuality(live_settings()) ? GST_FLOW_ERROR : GST_FLOW_EOS;
 }
 
 Summary Comparison::CurrentSummary() const {
-  return Summarize(pooling_, reference_.unpaired, distorted_.unpaired, skipped_, backend_);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Summary summary =
+      Summarize(totals_.pooling, totals_.unpaired[0], totals_.unpaired[1], totals_.skipped, totals_.backend);
+  summary.start_offset = totals_.start_offset_ns;
+  return summary;
 }
 
 bool Comparison::WriteResults(const Status& status) {
   if (status.ok()) return true;
+  if (failed_) return false;
   failed_ = true;
   GST_ELEMENT_ERROR(element_, RESOURCE, WRITE, ("%s", status.message().c_str()), (nullptr));
   return false;

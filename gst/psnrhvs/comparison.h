@@ -7,14 +7,17 @@
 #include <gst/base/gstaggregator.h>
 #include <gst/video/video.h>
 
-#include <array>
 #include <atomic>
 #include <deque>
+#include <limits>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "cpu/alarm.h"
 #include "cpu/engine.h"
 #include "cpu/score.h"
 #include "gst/psnrhvs/backend.h"
@@ -27,14 +30,23 @@
 
 namespace psnrhvs {
 
+// What may change while the element runs.
+struct LiveSettings {
+  bool frame_message = true;
+  AlarmSettings alarm;
+  double fail_below_db = -std::numeric_limits<double>::infinity();  // -infinity = off
+  bool fail_now = false;                                            // else at the end of the streams
+};
+
 // The element's properties, copied when it starts.
 struct Settings {
-  bool frame_message = true;
   std::string results_filename;  // empty: no file
   ResultsFormat results_format = ResultsFormat::kAuto;
   PairingSettings pairing;
   BackendSettings backend;
   LeadSettings lead;
+  bool strict = false;  // differing labels are errors, not warnings
+  LiveSettings live;
 };
 
 // One run of the element, from start to stop.
@@ -64,6 +76,14 @@ class Comparison {
 
   // A pad was flushed. Any thread.
   void NoteFlush(GstAggregatorPad* pad);
+  // A buffer came to a pad. Any thread.
+  void NoteBuffer(GstAggregatorPad* pad);
+  // To be called about every second: warns if one input flows and the other has not begun. Any thread.
+  void Watch();
+  // Takes effect with the next frame. Any thread.
+  void Update(const LiveSettings& live);
+  // The pooled message's fields so far, and the state of the queues. Any thread.
+  GstPtr<GstStructure> Stats() const;
   // Admission of buffers into a pad's queue. Any thread.
   LeadGate& gate() { return gate_; }
 
@@ -96,9 +116,20 @@ class Comparison {
     std::shared_ptr<const GstSegment> segment;
     std::deque<Frame> frames;  // those known to pairing, and uncounted ones between them
     guint64 next_index = 0;
-    guint64 unpaired = 0;
     std::atomic<unsigned> flushes{0};
     unsigned handled_flushes = 0;
+    std::atomic<gint64> first_buffer_us{0};  // monotonic; 0 = none yet
+  };
+
+  // What has been counted and pooled. Written by the aggregate thread, read by all.
+  struct Totals {
+    Pooling pooling;
+    guint64 unpaired[2] = {0, 0};  // by Side
+    guint64 skipped = 0;
+    std::string backend = "cpu";
+    std::optional<double> last_score_db;
+    std::optional<gint64> start_offset_ns;  // estimated: distorted later than reference
+    double engine_ms = 0;                   // spent in submitting and collecting
   };
 
   enum class Outcome { kScored, kUnpairedReference, kUnpairedDistorted, kSkipped, kPassed };
@@ -122,25 +153,35 @@ class Comparison {
   void PassUncounted();
 
   GstFlowReturn Submit(Frame reference, Frame distorted);
+  void DropLateDistorted();
   bool PrepareEngine(const Frame& reference, const Frame& distorted);
   bool TooLate(const Frame& reference) const;
+  bool ReferenceIsOver() const;
+  void Record(FrameReport* report);
+  bool FailsQuality(const LiveSettings& live);
+  void Salvage();
   GstFlowReturn DrainOne();
   GstFlowReturn Drain();
   GstFlowReturn Publish(InFlight entry);
   GstFlowReturn Push(Frame frame);
   GstFlowReturn Finish();
   Summary CurrentSummary() const;
+  LiveSettings live_settings() const;
 
-  void PostUnpaired(Input* input, const Frame& frame);
+  void Post(GstPtr<GstStructure> structure);
+  void PostUnpaired(const Input& owner, const Frame& frame);
+  void AddEngineTime(gint64 start_us);
   bool WriteResults(const Status& status);
   bool Fail(const Status& status);
   void WarnOnce(bool* warned, const std::string& text, const std::string& detail);
   void CompareStreams();
+  void CompareLabels();
 
   GstAggregator* const element_;
   const Settings settings_;
   Input reference_;
   Input distorted_;
+  std::optional<gint64> reference_end_;  // running time at which the last reference frame ends
   Pairing pairing_;
   LeadGate gate_;
 
@@ -153,9 +194,11 @@ class Comparison {
   std::shared_ptr<const GstSegment> src_segment_;
   std::vector<GstPtr<GstEvent>> tags_;  // not yet sent
 
-  Pooling pooling_;
-  guint64 skipped_ = 0;
-  std::string backend_ = "cpu";
+  mutable std::mutex mutex_;  // held for copies only
+  LiveSettings live_settings_;
+  Totals totals_;
+
+  Alarm alarm_;
   std::unique_ptr<ResultsWriter> results_;
   bool failed_ = false;
   bool live_ = false;
@@ -163,6 +206,8 @@ class Comparison {
   bool warned_rate_ = false;
   bool warned_chroma_ = false;
   bool warned_order_ = false;
+  std::set<std::string> warned_labels_;
+  std::atomic<bool> warned_missing_{false};
 };
 
 }  // namespace psnrhvs

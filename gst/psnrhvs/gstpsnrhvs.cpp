@@ -53,8 +53,11 @@
 
 #include <gst/video/video.h>
 
+#include <limits>
 #include <memory>
-#include <string>
+#include <new>
+#include <optional>
+#include <utility>
 
 #include "gst/psnrhvs/comparison.h"
 
@@ -63,6 +66,7 @@ GST_DEBUG_CATEGORY(gst_psnr_hvs_debug);
 
 namespace {
 
+using psnrhvs::AlarmSettings;
 using psnrhvs::Comparison;
 using psnrhvs::GstPtr;
 using psnrhvs::PairingSettings;
@@ -83,9 +87,22 @@ enum {
   PROP_MAX_LEAD_FRAMES,
   PROP_MAX_LEAD_TIME,
   PROP_STALL_TIMEOUT,
+  PROP_STRICT,
+  PROP_ALARM_BELOW,
+  PROP_ALARM_DURATION,
+  PROP_ALARM_HYSTERESIS,
+  PROP_WINDOW,
+  PROP_FAIL_BELOW,
+  PROP_FAIL_AT,
+  PROP_STATS,
 };
 
 enum Align { ALIGN_TIME, ALIGN_START };
+enum FailAt { FAIL_AT_END, FAIL_AT_NOW };
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr guint kMaxWindow = 100000;  // frames; bounds the work a frame
+constexpr GstClockTime kWatchInterval = GST_SECOND;
 
 GstStaticPadTemplate RefSinkTemplate() {
   return GST_STATIC_PAD_TEMPLATE("ref_sink", GST_PAD_SINK, GST_PAD_ALWAYS,
@@ -107,8 +124,14 @@ struct _GstPsnrHvs {
 
   GstAggregatorPad* ref_sink;
   GstAggregatorPad* dist_sink;
-  Settings* settings;      // under the object lock
-  Comparison* comparison;  // of the current or the last run; replaced by start(), when no pad is active
+  // Under the object lock.
+  Settings settings;
+  bool running;  // between start() and stop()
+
+  GstClockID watch;  // periodic, while running
+  // Of the current or the last run. Replaced under the object lock by start(), when no pad is active:
+  // streaming threads need no lock to read it, others do.
+  std::shared_ptr<Comparison> comparison;
 };
 
 G_DEFINE_TYPE(GstPsnrHvs, gst_psnr_hvs, GST_TYPE_AGGREGATOR)
@@ -150,6 +173,17 @@ static GType gst_psnr_hvs_align_get_type() {
   return type;
 }
 
+#define GST_TYPE_PSNR_HVS_FAIL_AT (gst_psnr_hvs_fail_at_get_type())
+static GType gst_psnr_hvs_fail_at_get_type() {
+  static const GEnumValue values[] = {
+      {FAIL_AT_END, "At the end of the streams", "end"},
+      {FAIL_AT_NOW, "With the frame that brings the mean below", "now"},
+      {0, nullptr, nullptr},
+  };
+  static const GType type = g_enum_register_static("GstPsnrHvsFailAt", values);
+  return type;
+}
+
 static Side gst_psnr_hvs_side(GstPsnrHvs* self, GstPad* pad) {
   return pad == GST_PAD(self->ref_sink) ? Side::kReference : Side::kDistorted;
 }
@@ -161,10 +195,16 @@ static GstAggregatorPad* gst_psnr_hvs_other_pad(GstPsnrHvs* self, GstAggregatorP
 static void gst_psnr_hvs_set_property(GObject* object, guint id, const GValue* value, GParamSpec* pspec) {
   GstPsnrHvs* self = GST_PSNR_HVS(object);
   GST_OBJECT_LOCK(self);
-  Settings& settings = *self->settings;
+  if (self->running && !(pspec->flags & GST_PARAM_MUTABLE_PLAYING)) {
+    GST_OBJECT_UNLOCK(self);
+    GST_ELEMENT_WARNING(self, LIBRARY, SETTINGS,
+                        ("%s cannot change while the element runs: set it to READY first", pspec->name), (nullptr));
+    return;
+  }
+  Settings& settings = self->settings;
   switch (id) {
     case PROP_FRAME_MESSAGE:
-      settings.frame_message = g_value_get_boolean(value);
+      settings.live.frame_message = g_value_get_boolean(value);
       break;
     case PROP_RESULTS_FILENAME:
       settings.results_filename = g_value_get_string(value) ? g_value_get_string(value) : "";
@@ -197,20 +237,42 @@ static void gst_psnr_hvs_set_property(GObject* object, guint id, const GValue* v
     case PROP_STALL_TIMEOUT:
       settings.lead.stall_timeout = g_value_get_uint64(value);
       break;
+    case PROP_STRICT:
+      settings.strict = g_value_get_boolean(value);
+      break;
+    case PROP_ALARM_BELOW:
+      settings.live.alarm.below_db = g_value_get_double(value);
+      break;
+    case PROP_ALARM_DURATION:
+      settings.live.alarm.duration_ns = g_value_get_uint64(value);
+      break;
+    case PROP_ALARM_HYSTERESIS:
+      settings.live.alarm.hysteresis_db = g_value_get_double(value);
+      break;
+    case PROP_WINDOW:
+      settings.live.alarm.window_frames = g_value_get_uint(value);
+      break;
+    case PROP_FAIL_BELOW:
+      settings.live.fail_below_db = g_value_get_double(value);
+      break;
+    case PROP_FAIL_AT:
+      settings.live.fail_now = g_value_get_enum(value) == FAIL_AT_NOW;
+      break;
     default:
       G_OBJECT_WARN_INVALID_PROPERTY_ID(object, id, pspec);
       break;
   }
+  if (self->running) self->comparison->Update(settings.live);
   GST_OBJECT_UNLOCK(self);
 }
 
 static void gst_psnr_hvs_get_property(GObject* object, guint id, GValue* value, GParamSpec* pspec) {
   GstPsnrHvs* self = GST_PSNR_HVS(object);
   GST_OBJECT_LOCK(self);
-  const Settings& settings = *self->settings;
+  const Settings& settings = self->settings;
   switch (id) {
     case PROP_FRAME_MESSAGE:
-      g_value_set_boolean(value, settings.frame_message);
+      g_value_set_boolean(value, settings.live.frame_message);
       break;
     case PROP_RESULTS_FILENAME:
       g_value_set_string(value, settings.results_filename.empty() ? nullptr : settings.results_filename.c_str());
@@ -242,6 +304,30 @@ static void gst_psnr_hvs_get_property(GObject* object, guint id, GValue* value, 
     case PROP_STALL_TIMEOUT:
       g_value_set_uint64(value, settings.lead.stall_timeout);
       break;
+    case PROP_STRICT:
+      g_value_set_boolean(value, settings.strict);
+      break;
+    case PROP_ALARM_BELOW:
+      g_value_set_double(value, settings.live.alarm.below_db);
+      break;
+    case PROP_ALARM_DURATION:
+      g_value_set_uint64(value, settings.live.alarm.duration_ns);
+      break;
+    case PROP_ALARM_HYSTERESIS:
+      g_value_set_double(value, settings.live.alarm.hysteresis_db);
+      break;
+    case PROP_WINDOW:
+      g_value_set_uint(value, settings.live.alarm.window_frames);
+      break;
+    case PROP_FAIL_BELOW:
+      g_value_set_double(value, settings.live.fail_below_db);
+      break;
+    case PROP_FAIL_AT:
+      g_value_set_enum(value, settings.live.fail_now ? FAIL_AT_NOW : FAIL_AT_END);
+      break;
+    case PROP_STATS:
+      g_value_take_boxed(value, self->comparison->Stats().release());
+      break;
     default:
       G_OBJECT_WARN_INVALID_PROPERTY_ID(object, id, pspec);
       break;
@@ -249,18 +335,41 @@ static void gst_psnr_hvs_get_property(GObject* object, guint id, GValue* value, 
   GST_OBJECT_UNLOCK(self);
 }
 
+static gboolean gst_psnr_hvs_watch(GstClock*, GstClockTime, GstClockID, gpointer data) {
+  GstPsnrHvs* self = GST_PSNR_HVS(data);
+  GST_OBJECT_LOCK(self);
+  const std::shared_ptr<Comparison> comparison = self->running ? self->comparison : nullptr;
+  GST_OBJECT_UNLOCK(self);
+  if (comparison) comparison->Watch();
+  return TRUE;
+}
+
 static gboolean gst_psnr_hvs_start(GstAggregator* aggregator) {
   GstPsnrHvs* self = GST_PSNR_HVS(aggregator);
   GST_OBJECT_LOCK(self);
-  const Settings settings = *self->settings;
+  const Settings settings = self->settings;
   GST_OBJECT_UNLOCK(self);
-  delete self->comparison;
-  self->comparison = new Comparison(aggregator, self->ref_sink, self->dist_sink, settings);
-  return self->comparison->Start();
+  auto comparison = std::make_shared<Comparison>(aggregator, self->ref_sink, self->dist_sink, settings);
+  if (!comparison->Start()) return FALSE;
+  GST_OBJECT_LOCK(self);
+  self->comparison.swap(comparison);
+  self->running = true;
+  GST_OBJECT_UNLOCK(self);
+  const GstPtr<GstClock> clock(gst_system_clock_obtain());
+  self->watch =
+      gst_clock_new_periodic_id(clock.get(), gst_clock_get_time(clock.get()) + kWatchInterval, kWatchInterval);
+  gst_clock_id_wait_async(self->watch, gst_psnr_hvs_watch, gst_object_ref(self), gst_object_unref);
+  return TRUE;
 }
 
 static gboolean gst_psnr_hvs_stop(GstAggregator* aggregator) {
   GstPsnrHvs* self = GST_PSNR_HVS(aggregator);
+  if (!self->running) return TRUE;  // start() failed
+  gst_clock_id_unschedule(self->watch);
+  gst_clock_id_unref(self->watch);
+  GST_OBJECT_LOCK(self);
+  self->running = false;
+  GST_OBJECT_UNLOCK(self);
   self->comparison->Stop();
   return TRUE;
 }
@@ -280,6 +389,7 @@ static GstPadChainFunction gst_psnr_hvs_base_chain;
 static GstFlowReturn gst_psnr_hvs_chain(GstPad* pad, GstObject* parent, GstBuffer* buffer) {
   GstPsnrHvs* self = GST_PSNR_HVS(parent);
   const Side side = gst_psnr_hvs_side(self, pad);
+  self->comparison->NoteBuffer(GST_AGGREGATOR_PAD(pad));
   std::optional<gint64> running_time;
   if (GST_BUFFER_PTS_IS_VALID(buffer)) {
     if (const GstPtr<GstEvent> event{gst_pad_get_sticky_event(pad, GST_EVENT_SEGMENT, 0)}) {
@@ -430,18 +540,19 @@ static GstFlowReturn gst_psnr_hvs_aggregate(GstAggregator* aggregator, gboolean 
 
 static void gst_psnr_hvs_finalize(GObject* object) {
   GstPsnrHvs* self = GST_PSNR_HVS(object);
-  delete self->comparison;
-  delete self->settings;
+  self->comparison.~shared_ptr();
+  self->settings.~Settings();
   G_OBJECT_CLASS(gst_psnr_hvs_parent_class)->finalize(object);
 }
 
 static void gst_psnr_hvs_install_properties(GObjectClass* klass) {
+  const auto always = static_cast<GParamFlags>(G_PARAM_READWRITE | G_PARAM_STATIC_STRINGS | GST_PARAM_MUTABLE_PLAYING);
   const auto flags = static_cast<GParamFlags>(G_PARAM_READWRITE | G_PARAM_STATIC_STRINGS | GST_PARAM_MUTABLE_READY);
   const Settings defaults;
   g_object_class_install_property(
       klass, PROP_FRAME_MESSAGE,
       g_param_spec_boolean("frame-message", "Frame message", "Post a message for each scored and each unpaired frame",
-                           defaults.frame_message, flags));
+                           defaults.live.frame_message, always));
   g_object_class_install_property(klass, PROP_RESULTS_FILENAME,
                                   g_param_spec_string("results-filename", "Results filename",
                                                       "File to write the scores to (NULL = none)", nullptr, flags));
@@ -486,6 +597,42 @@ static void gst_psnr_hvs_install_properties(GObjectClass* klass) {
                           "Time after which an input that stands still at its maximum lead, while the other has "
                           "nothing, is an error, in ns (0 = never)",
                           0, G_MAXINT64, defaults.lead.stall_timeout, flags));
+  g_object_class_install_property(
+      klass, PROP_STRICT,
+      g_param_spec_boolean("strict", "Strict",
+                           "Inputs whose colour, chroma-site, interlacing or aspect labels differ are an error, not a "
+                           "warning",
+                           defaults.strict, flags));
+  const AlarmSettings& alarm = defaults.live.alarm;
+  g_object_class_install_property(
+      klass, PROP_ALARM_BELOW,
+      g_param_spec_double("alarm-below", "Alarm below",
+                          "Post an alarm message when the mean over the window falls below this, in dB (-inf = never)",
+                          -kInfinity, kInfinity, alarm.below_db, always));
+  g_object_class_install_property(klass, PROP_ALARM_DURATION,
+                                  g_param_spec_uint64("alarm-duration", "Alarm duration",
+                                                      "How long the mean must have been below alarm-below, in ns", 0,
+                                                      G_MAXINT64, alarm.duration_ns, always));
+  g_object_class_install_property(
+      klass, PROP_ALARM_HYSTERESIS,
+      g_param_spec_double("alarm-hysteresis", "Alarm hysteresis",
+                          "How far above alarm-below the mean must come to end an alarm, in dB", 0, G_MAXDOUBLE,
+                          alarm.hysteresis_db, always));
+  g_object_class_install_property(klass, PROP_WINDOW,
+                                  g_param_spec_uint("window", "Window", "Frames of the mean that alarms watch", 1,
+                                                    kMaxWindow, alarm.window_frames, always));
+  g_object_class_install_property(
+      klass, PROP_FAIL_BELOW,
+      g_param_spec_double("fail-below", "Fail below",
+                          "End with an error if the mean over all frames is below this, in dB (-inf = never)",
+                          -kInfinity, kInfinity, defaults.live.fail_below_db, always));
+  g_object_class_install_property(klass, PROP_FAIL_AT,
+                                  g_param_spec_enum("fail-at", "Fail at", "When fail-below is looked at",
+                                                    GST_TYPE_PSNR_HVS_FAIL_AT, FAIL_AT_END, always));
+  g_object_class_install_property(
+      klass, PROP_STATS,
+      g_param_spec_boxed("stats", "Statistics", "Pooled scores so far, counts, queues and speed", GST_TYPE_STRUCTURE,
+                         static_cast<GParamFlags>(G_PARAM_READABLE | G_PARAM_STATIC_STRINGS)));
 }
 
 static void gst_psnr_hvs_class_init(GstPsnrHvsClass* klass) {
@@ -525,6 +672,7 @@ static void gst_psnr_hvs_class_init(GstPsnrHvsClass* klass) {
   gst_type_mark_as_plugin_api(GST_TYPE_PSNR_HVS_RESULTS_FORMAT, static_cast<GstPluginAPIFlags>(0));
   gst_type_mark_as_plugin_api(GST_TYPE_PSNR_HVS_PAIRING, static_cast<GstPluginAPIFlags>(0));
   gst_type_mark_as_plugin_api(GST_TYPE_PSNR_HVS_ALIGN, static_cast<GstPluginAPIFlags>(0));
+  gst_type_mark_as_plugin_api(GST_TYPE_PSNR_HVS_FAIL_AT, static_cast<GstPluginAPIFlags>(0));
 }
 
 static GstAggregatorPad* gst_psnr_hvs_add_sink(GstPsnrHvs* self, const char* name) {
@@ -538,8 +686,9 @@ static GstAggregatorPad* gst_psnr_hvs_add_sink(GstPsnrHvs* self, const char* nam
 }
 
 static void gst_psnr_hvs_init(GstPsnrHvs* self) {
-  self->settings = new Settings;
+  new (&self->settings) Settings;
   self->ref_sink = gst_psnr_hvs_add_sink(self, "ref_sink");
   self->dist_sink = gst_psnr_hvs_add_sink(self, "dist_sink");
-  self->comparison = new Comparison(GST_AGGREGATOR(self), self->ref_sink, self->dist_sink, *self->settings);
+  new (&self->comparison) std::shared_ptr<Comparison>(
+      std::make_shared<Comparison>(GST_AGGREGATOR(self), self->ref_sink, self->dist_sink, self->settings));
 }

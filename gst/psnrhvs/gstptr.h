@@ -21,6 +21,7 @@ struct GstRelease {
   void operator()(GstObject* object) const { gst_object_unref(object); }
   void operator()(GstPad* pad) const { gst_object_unref(pad); }
   void operator()(GstElement* element) const { gst_object_unref(element); }
+  void operator()(GstClock* clock) const { gst_object_unref(clock); }
   void operator()(GstBus* bus) const { gst_object_unref(bus); }
 };
 

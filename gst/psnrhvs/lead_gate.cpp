@@ -37,12 +37,12 @@ bool LeadGate::Admit(Side side, std::optional<gint64> running_time) {
   for (;;) {
     const bool balanced = !other.queued.empty() || other.ended;
     const bool full = balanced ? own.queued.size() >= kBalancedFrames : AtLeadBound(own, running_time);
-    if (live_ || own.suspended || !full) {
+    if (own.suspended || (live_ ? own.queued.size() < settings_.frames : !full)) {
       own.queued.push_back(running_time);
       changed_.notify_all();
       return true;
     }
-    if (balanced || busy_ || settings_.stall_timeout == 0) {
+    if (live_ || balanced || busy_ || settings_.stall_timeout == 0) {
       stalled = false;
       changed_.wait(lock);
       continue;
@@ -77,7 +77,9 @@ void LeadGate::SetBusy(bool busy) {
 
 void LeadGate::SetEnded(Side side, bool ended) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  states_[Index(side)].ended = ended;
+  State& own = states_[Index(side)];
+  own.ended = ended;
+  if (!ended) own.suspended = false;
   changed_.notify_all();
 }
 
@@ -95,6 +97,11 @@ void LeadGate::Resume(Side side) {
   own.suspended = false;
   own.ended = false;
   changed_.notify_all();
+}
+
+guint LeadGate::Queued(Side side) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return static_cast<guint>(states_[Index(side)].queued.size());
 }
 
 std::string LeadGate::StallText(Side side) const {

@@ -34,16 +34,19 @@ class LeadGate {
   // A buffer of `side` has been decided, or was dropped.
   void Release(Side side);
 
-  // No bounds: a live pipeline has the latency for that.
+  // A live pipeline bounds the time by its latency, and the frames here; late data is no stall.
   void SetLive(bool live);
   // Whether the element is deciding, computing or pushing: then a side that waits is not stalled.
   void SetBusy(bool busy);
-  // An ended side is never waited for.
+  // An ended side is never waited for; one that begins again is bounded again.
   void SetEnded(Side side, bool ended);
   // Lets everything through, so that the pad itself can refuse it (flush, stop, error).
   void Suspend(Side side);
   // Forgets the side's buffers and bounds it again.
   void Resume(Side side);
+
+  // Buffers of `side` that were admitted and not yet decided.
+  guint Queued(Side side) const;
 
   // What to tell the user when `side` has stood still.
   std::string StallText(Side side) const;

@@ -156,12 +156,24 @@ GstPtr<GstStructure> ToStructure(const Summary& summary) {
   Set(structure.get(), "unpaired-ref", summary.unpaired_ref);
   Set(structure.get(), "unpaired-dist", summary.unpaired_dist);
   if (summary.skipped > 0) Set(structure.get(), "skipped", summary.skipped);
+  if (summary.start_offset) {
+    gst_structure_set(structure.get(), "start-offset", G_TYPE_INT64, *summary.start_offset, nullptr);
+  }
   Set(structure.get(), "backend", summary.backend.c_str());
   Set(structure.get(), "version", kVersion);
   for (ScoreKind kind : kFieldOrder) {
     const std::optional<PooledScore>& pooled = summary.pooled[static_cast<int>(kind)];
     if (pooled) SetPooled(structure.get(), kind, *pooled);
   }
+  return structure;
+}
+
+GstPtr<GstStructure> ToStructure(const AlarmReport& report) {
+  GstPtr<GstStructure> structure = NewMessage(report.raised ? "alarm" : "recovered");
+  SetTiming(structure.get(), report.reference);
+  Set(structure.get(), "value", report.value);
+  Set(structure.get(), "threshold", report.threshold);
+  Set(structure.get(), "since", report.since);
   return structure;
 }
 

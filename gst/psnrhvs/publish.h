@@ -50,17 +50,28 @@ struct Summary {
   std::array<std::optional<PooledScore>, kScoreKinds> pooled{};  // by ScoreKind; nullopt if no frame had it
   guint64 unpaired_ref = 0;
   guint64 unpaired_dist = 0;
-  guint64 skipped = 0;  // live pairs that were not scored in time; reported only if there are any
-  std::string backend;  // "cpu" or "cuda": the one that computed
+  guint64 skipped = 0;                   // live pairs that were not scored in time; reported only if there are any
+  std::string backend;                   // "cpu" or "cuda": the one that computed
+  std::optional<gint64> start_offset{};  // ns by which the distorted input seems to start later; not in files
+};
+
+// The watched mean fell below a threshold for long enough, or came back.
+struct AlarmReport {
+  bool raised = false;                  // else recovered
+  FrameTiming reference;                // of the frame with which it happened
+  double value = 0;                     // dB, the window's mean
+  double threshold = 0;                 // dB
+  guint64 since = GST_CLOCK_TIME_NONE;  // running time from which on it has been so
 };
 
 Summary Summarize(const Pooling& pooling, guint64 unpaired_ref, guint64 unpaired_dist, guint64 skipped,
                   const std::string& backend);
 
-// Message structures of `type` "frame", "unpaired" and "pooled".
+// Message structures of `type` "frame", "unpaired", "pooled", and "alarm" or "recovered".
 GstPtr<GstStructure> ToStructure(const FrameReport& report);
 GstPtr<GstStructure> ToStructure(const UnpairedReport& report);
 GstPtr<GstStructure> ToStructure(const Summary& summary);
+GstPtr<GstStructure> ToStructure(const AlarmReport& report);
 
 // The way back, from a message's or the metadata's structure; nullopt if `type` (absent in metadata)
 // or a field's GType differs or a field is missing. Structures hold no linear errors: those of the

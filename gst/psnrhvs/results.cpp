@@ -4,11 +4,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <cassert>
 #include <cerrno>
 #include <charconv>
 #include <cmath>
-#include <utility>
 
 namespace psnrhvs {
 namespace {
@@ -186,15 +184,15 @@ Result<std::unique_ptr<ResultsWriter>> ResultsWriter::Open(const std::string& fi
   return writer;
 }
 
-ResultsWriter::~ResultsWriter() {
-  if (fd_ >= 0) close(fd_);
-}
+ResultsWriter::~ResultsWriter() { close(fd_); }
 
 void ResultsWriter::NotePair() {
   if (!first_pair_us_) first_pair_us_ = g_get_monotonic_time();
 }
 
 Status ResultsWriter::AddFrame(const FrameReport& report) {
+  const Status reopened = Reopen();
+  if (!reopened.ok()) return reopened;
   NotePair();
   last_result_us_ = g_get_monotonic_time();
   const bool first = frames_++ == 0;
@@ -209,16 +207,18 @@ Status ResultsWriter::AddFrame(const FrameReport& report) {
 }
 
 Status ResultsWriter::AddUnpaired(const UnpairedReport& report) {
-  if (format_ != ResultsFormat::kJsonl) return failure_;
+  const Status reopened = Reopen();
+  if (!reopened.ok() || format_ != ResultsFormat::kJsonl) return reopened;
   JsonObject object;
   object.Add("type", "unpaired").Add("pad", report.pad);
   AddTiming(&object, report.timing);
   return Write(object.Text() + "\n");
 }
 
-Status ResultsWriter::Close(const Summary& summary) {
-  assert(fd_ >= 0);
-  Status status = failure_;
+Status ResultsWriter::Complete(const Summary& summary) {
+  Status status = Reopen();
+  if (!status.ok()) return status;
+  const gint64 body = offset_;
   if (format_ == ResultsFormat::kJson) {
     status = Write(JsonTail(summary));
     if (status.ok()) status = WriteFps();
@@ -229,10 +229,23 @@ Status ResultsWriter::Close(const Summary& summary) {
     AddCounts(&object, summary);
     status = Write(object.Add("pooled_metrics", PooledMetrics(summary)).Text() + "\n");
   }
-  // Some file systems report a failed write only here. The descriptor is gone in any case.
-  const bool closed = close(std::exchange(fd_, -1)) == 0 || errno == EINTR;
-  if (status.ok() && !closed) status = Fail(errno);
+  completed_ = body;
+  // Some file systems report a failed write only here; pipes and the like have nothing to wait for.
+  if (status.ok() && fsync(fd_) != 0 && errno != EINVAL && errno != EROFS && errno != EINTR) status = Fail(errno);
   return status;
+}
+
+// Takes the ending away, if there is one.
+Status ResultsWriter::Reopen() {
+  if (!failure_.ok() || !completed_) return failure_;
+  const gint64 body = *completed_;
+  completed_.reset();
+  if (body == offset_) return Status();
+  if (ftruncate(fd_, body) == 0 && lseek(fd_, body, SEEK_SET) == body) {
+    offset_ = body;
+    return Status();
+  }
+  return format_ == ResultsFormat::kJson ? Fail(errno) : Status();
 }
 
 Status ResultsWriter::Write(const std::string& record) {

@@ -31,7 +31,7 @@ class ResultsWriter {
   // neither .json, .csv nor .jsonl.
   static Result<std::unique_ptr<ResultsWriter>> Open(const std::string& filename, ResultsFormat format);
 
-  // Closes the file as it is; only Close() completes it.
+  // Closes the file as it is; only Complete() completes it.
   ~ResultsWriter();
   ResultsWriter(const ResultsWriter&) = delete;
   ResultsWriter& operator=(const ResultsWriter&) = delete;
@@ -44,22 +44,25 @@ class ResultsWriter {
   Status AddFrame(const FrameReport& report);
   Status AddUnpaired(const UnpairedReport& report);
 
-  // Writes what stands after the frames, and closes. To be called once, at EOS or at an earlier stop,
-  // and last.
-  Status Close(const Summary& summary);
+  // Writes what stands after the frames, at EOS or at an earlier stop, so that the document is whole.
+  // If more records follow, after a seek, they take the place of that ending (in a pipe, where nothing
+  // can be taken back, they follow it in csv and jsonl and fail in json).
+  Status Complete(const Summary& summary);
 
  private:
   ResultsWriter(std::string filename, ResultsFormat format, int fd)
       : filename_(std::move(filename)), format_(format), fd_(fd) {}
 
+  Status Reopen();
   Status Write(const std::string& record);
   Status WriteFps();
   Status Fail(int error);
 
   const std::string filename_;
   const ResultsFormat format_;  // never kAuto
-  int fd_;                      // -1 once closed
-  gint64 offset_ = 0;           // bytes in whole records
+  const int fd_;
+  gint64 offset_ = 0;                // bytes in whole records
+  std::optional<gint64> completed_;  // bytes before the ending, while there is one
   guint64 frames_ = 0;
   std::optional<gint64> first_pair_us_;  // monotonic
   gint64 last_result_us_ = 0;

@@ -180,7 +180,7 @@ class Results : public ::testing::Test {
     writer->NotePair();
     g_usleep(100);  // time for fps to measure
     for (const FrameReport& report : reports) EXPECT_TRUE(writer->AddFrame(report).ok());
-    EXPECT_TRUE(writer->Close(SummaryOf(reports)).ok());
+    EXPECT_TRUE(writer->Complete(SummaryOf(reports)).ok());
     return ReadAll(Path(name));
   }
 
@@ -214,7 +214,7 @@ TEST_F(Results, FpsIsFramesOverSecondsFromTheFirstPairToTheLastResult) {
   for (const FrameReport& report : ExampleReports()) EXPECT_TRUE(writer->AddFrame(report).ok());
   const double longest_s = static_cast<double>(g_get_monotonic_time() - before_us) / 1e6;
   g_usleep(50000);
-  ASSERT_TRUE(writer->Close(SummaryOf(ExampleReports())).ok());
+  ASSERT_TRUE(writer->Complete(SummaryOf(ExampleReports())).ok());
   const std::string text = ReadAll(Path("out.json"));
   const double fps = DoubleAt(Parse(text), "fps");
   EXPECT_LE(fps, 3 / 0.05 + 0.005);
@@ -267,7 +267,7 @@ TEST_F(Results, HarmonicMeanThatIsNotFiniteHasNoKey) {
   Summary summary = SummaryOf(ExampleReports());
   summary.pooled[0]->harmonic_mean.reset();
   const std::unique_ptr<ResultsWriter> writer = Open(Path("out.json"));
-  ASSERT_TRUE(writer->Close(summary).ok());
+  ASSERT_TRUE(writer->Complete(summary).ok());
   const std::vector<std::string> expected = {"min", "max", "mean", "from_mean_error", "infinite", "min_frame"};
   EXPECT_EQ(Keys(At(Parse(ReadAll(Path("out.json"))), "pooled_metrics/psnr_hvs_y")), expected);
 }
@@ -312,7 +312,7 @@ TEST_F(Results, UnpairedFramesAreLinesOfJsonlAndCountsElsewhere) {
     summary.unpaired_dist = 2;
     summary.skipped = 3;
     summary.backend = "cuda";
-    ASSERT_TRUE(writer->Close(summary).ok());
+    ASSERT_TRUE(writer->Complete(summary).ok());
   }
   const std::vector<std::string> lines = Split(ReadAll(Path("out.jsonl")), '\n');
   ASSERT_EQ(lines.size(), 3u);
@@ -396,7 +396,7 @@ TEST_F(Results, TheFormatFollowsTheEndingUnlessItIsGiven) {
   }
   const std::unique_ptr<ResultsWriter> writer = Open(Path("out.json"), ResultsFormat::kCsv);
   for (const FrameReport& report : ExampleReports()) ASSERT_TRUE(writer->AddFrame(report).ok());
-  ASSERT_TRUE(writer->Close(SummaryOf(ExampleReports())).ok());
+  ASSERT_TRUE(writer->Complete(SummaryOf(ExampleReports())).ok());
   EXPECT_EQ(ReadAll(Path("out.json")), kDocumentedCsv);
 }
 
@@ -458,7 +458,7 @@ TEST_F(Results, APipeGetsACompleteDocument) {
   const std::unique_ptr<ResultsWriter> writer = Open("/dev/fd/" + std::to_string(ends[1]), ResultsFormat::kJson);
   close(ends[1]);
   for (const FrameReport& report : ExampleReports()) ASSERT_TRUE(writer->AddFrame(report).ok());
-  ASSERT_TRUE(writer->Close(SummaryOf(ExampleReports())).ok());
+  ASSERT_TRUE(writer->Complete(SummaryOf(ExampleReports())).ok());
   std::string text(1 << 16, '\0');  // a pipe's capacity
   const ssize_t count = read(ends[0], text.data(), text.size());
   close(ends[0]);
@@ -481,7 +481,7 @@ TEST_F(Results, AFullDeviceIsAnError) {
   const std::unique_ptr<ResultsWriter> writer = Open("/dev/full", ResultsFormat::kJsonl);
   EXPECT_EQ(writer->AddFrame(ExampleReports()[0]).message(), message);
   EXPECT_EQ(writer->AddUnpaired(UnpairedReport{"ref_sink", TimingOf(7)}).message(), message);
-  EXPECT_EQ(writer->Close(SummaryOf({})).message(), message);
+  EXPECT_EQ(writer->Complete(SummaryOf({})).message(), message);
 }
 
 // Limits how long files may grow, while it exists.
@@ -518,7 +518,7 @@ TEST_F(Results, AFileThatMayNotGrowKeepsItsWholeRecordsAndGetsNoMore) {
     EXPECT_EQ(ReadAll(Path("out.csv")), documented.substr(0, third_line));
   }
   EXPECT_EQ(writer->AddFrame(ExampleReports()[2]).message(), message);
-  EXPECT_EQ(writer->Close(SummaryOf(ExampleReports())).message(), message);
+  EXPECT_EQ(writer->Complete(SummaryOf(ExampleReports())).message(), message);
   EXPECT_EQ(ReadAll(Path("out.csv")), documented.substr(0, third_line));
 }
 
@@ -528,7 +528,7 @@ TEST_F(Results, ATailThatDoesNotFitIsAnError) {
     ASSERT_TRUE(writer->AddFrame(ExampleReports()[0]).ok());
     const std::string before = ReadAll(Path(name));
     const FileSizeLimit limit(before.size() + 30);
-    EXPECT_EQ(writer->Close(SummaryOf({ExampleReports()[0]})).message(),
+    EXPECT_EQ(writer->Complete(SummaryOf({ExampleReports()[0]})).message(),
               "The results file '" + Path(name) + "' cannot be written: File too large.");
     EXPECT_EQ(ReadAll(Path(name)), before);
   }
