@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "gst/psnrhvs/labels.h"
+
 GST_DEBUG_CATEGORY_EXTERN(gst_psnr_hvs_debug);
 #define GST_CAT_DEFAULT gst_psnr_hvs_debug
 
@@ -206,58 +208,18 @@ void Comparison::CompareStreams() {
   CompareLabels();
 }
 
-// Labels say how samples are meant. The metric does not look at them, but where they differ the
-// pictures may not be what they seem.
 void Comparison::CompareLabels() {
-  const GstStructure* ref_caps = gst_caps_get_structure(reference_.format->caps.get(), 0);
-  const GstStructure* dist_caps = gst_caps_get_structure(distorted_.format->caps.get(), 0);
-  const auto both_have = [&](const char* field) {
-    return gst_structure_has_field(ref_caps, field) && gst_structure_has_field(dist_caps, field);
-  };
-  const auto compare = [&](const char* label, const std::string& ref, const std::string& dist) {
-    if (failed_ || ref == dist || !warned_labels_.insert(label).second) return;
-    const std::string text =
-        std::string("The inputs differ in ") + label + ": ref_sink has " + ref + ", dist_sink has " + dist;
+  for (const LabelDifference& difference :
+       DifferingLabels(reference_.format->caps.get(), distorted_.format->caps.get())) {
+    if (!warned_labels_.insert(difference.label).second) continue;
+    const std::string text = std::string("The inputs differ in ") + difference.label + ": ref_sink has " +
+                             difference.reference + ", dist_sink has " + difference.distorted;
     if (settings_.strict) {
       Fail(Status(StatusCode::kInvalidArgument,
                   text + ". Convert one side (videoconvert) or correct its label (capssetter), or set strict=false"));
-    } else {
-      GST_ELEMENT_WARNING(element_, STREAM, FORMAT, ("%s", text.c_str()), (nullptr));
+      return;
     }
-  };
-  const GstVideoInfo& ref = reference_.format->info;
-  const GstVideoInfo& dist = distorted_.format->info;
-  if (both_have("colorimetry")) {
-    const GstVideoColorimetry& a = ref.colorimetry;
-    const GstVideoColorimetry& b = dist.colorimetry;
-    const auto compare_known = [&](const char* label, bool known, const std::string& x, const std::string& y) {
-      if (known) compare(label, x, y);
-    };
-    const auto range = [](GstVideoColorRange value) -> std::string {
-      return value == GST_VIDEO_COLOR_RANGE_0_255 ? "full (0 to 255)" : "limited (16 to 235)";
-    };
-    const auto name = [](GType type, gint value) -> std::string {
-      const GstPtr<gchar> text(g_enum_to_string(type, value));
-      return text.get();
-    };
-    compare_known("colour range", a.range != 0 && b.range != 0, range(a.range), range(b.range));
-    compare_known("colour matrix", a.matrix != 0 && b.matrix != 0, name(GST_TYPE_VIDEO_COLOR_MATRIX, a.matrix),
-                  name(GST_TYPE_VIDEO_COLOR_MATRIX, b.matrix));
-    compare_known("transfer function", a.transfer != 0 && b.transfer != 0,
-                  name(GST_TYPE_VIDEO_TRANSFER_FUNCTION, a.transfer),
-                  name(GST_TYPE_VIDEO_TRANSFER_FUNCTION, b.transfer));
-    compare_known("colour primaries", a.primaries != 0 && b.primaries != 0,
-                  name(GST_TYPE_VIDEO_COLOR_PRIMARIES, a.primaries), name(GST_TYPE_VIDEO_COLOR_PRIMARIES, b.primaries));
-  }
-  for (const char* label : {"chroma-site", "interlace-mode"}) {
-    if (!both_have(label)) continue;
-    compare(label, gst_structure_get_string(ref_caps, label), gst_structure_get_string(dist_caps, label));
-  }
-  int ref_n = 0, ref_d = 0, dist_n = 0, dist_d = 0;
-  if (gst_structure_get_fraction(ref_caps, "pixel-aspect-ratio", &ref_n, &ref_d) &&
-      gst_structure_get_fraction(dist_caps, "pixel-aspect-ratio", &dist_n, &dist_d) && ref_n > 0 && dist_n > 0) {
-    compare("pixel aspect ratio", std::to_string(ref_n) + "/" + std::to_string(ref_d),
-            std::to_string(dist_n) + "/" + std::to_string(dist_d));
+    GST_ELEMENT_WARNING(element_, STREAM, FORMAT, ("%s", text.c_str()), (nullptr));
   }
 }
 
@@ -706,17 +668,19 @@ GstFlowReturn Comparison::Finish() {
   const Summary summary = CurrentSummary();
   if (results_ && !WriteResults(results_->Complete(summary))) return GST_FLOW_ERROR;
   Post(ToStructure(summary));
-  GST_ELEMENT_INFO(element_, STREAM, DECODE, ("%s", SummaryText(summary).c_str()), (nullptr));
+  // gst-launch prints only the second text of an INFO message.
+  const std::string text = SummaryText(summary);
+  GST_ELEMENT_INFO(element_, STREAM, DECODE, ("%s", text.c_str()), ("%s", text.c_str()));
   if (summary.unpaired_ref > 0 || summary.unpaired_dist > 0 || summary.skipped > 0) {
-    std::string text = "Not everything was compared: " + std::to_string(summary.unpaired_ref) + " reference and " +
-                       std::to_string(summary.unpaired_dist) + " distorted frames found no partner";
-    if (summary.skipped > 0) text += ", " + std::to_string(summary.skipped) + " pairs were too late";
+    std::string unpaired = "Not everything was compared: " + std::to_string(summary.unpaired_ref) + " reference and " +
+                           std::to_string(summary.unpaired_dist) + " distorted frames found no partner";
+    if (summary.skipped > 0) unpaired += ", " + std::to_string(summary.skipped) + " pairs were too late";
     if (summary.start_offset) {
-      text += ". The distorted input seems to start " + std::to_string(*summary.start_offset) +
-              " ns later than the reference: dist-offset=" +
-              std::to_string(settings_.pairing.dist_offset_ns - *summary.start_offset) + " would pair more frames";
+      unpaired += ". The distorted input seems to start " + std::to_string(*summary.start_offset) +
+                  " ns later than the reference: dist-offset=" +
+                  std::to_string(settings_.pairing.dist_offset_ns - *summary.start_offset) + " would pair more frames";
     }
-    GST_ELEMENT_WARNING(element_, STREAM, DECODE, ("%s", text.c_str()), (nullptr));
+    GST_ELEMENT_WARNING(element_, STREAM, DECODE, ("%s", unpaired.c_str()), (nullptr));
   }
   return FailsQuality(live_settings()) ? GST_FLOW_ERROR : GST_FLOW_EOS;
 }
