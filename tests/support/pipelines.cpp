@@ -26,9 +26,9 @@ GstElement* MakeElement(const TwoPads::Properties& properties) {
 
 }  // namespace
 
-PipelineRun::PipelineRun(const std::string& description)
+PipelineRun::PipelineRun(const std::string& description, const std::string& name)
     : pipeline_(Parse(description)), bus_(gst_element_get_bus(pipeline_.get())) {
-  src_.reset(gst_element_get_static_pad(element("m").get(), "src"));
+  src_.reset(gst_element_get_static_pad(element(name).get(), "src"));
   recorder_ = std::make_unique<Recorder>(bus_.get(), src_.get());
 }
 

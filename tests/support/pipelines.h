@@ -1,4 +1,4 @@
-// Runs pipelines around an element `psnrhvs name=m`, and the element alone between two harnesses.
+// Runs pipelines around an element psnrhvs, and the element alone between two harnesses.
 // SPDX-License-Identifier: LGPL-2.1-or-later
 #pragma once
 
@@ -19,7 +19,8 @@ namespace psnrhvs::testing {
 // A pipeline in gst-launch's syntax. Aborts if it cannot be built.
 class PipelineRun {
  public:
-  explicit PipelineRun(const std::string& description);
+  // Records what the element psnrhvs of that name does.
+  explicit PipelineRun(const std::string& description, const std::string& name = "m");
   ~PipelineRun();
 
   GstElement* pipeline() const { return pipeline_.get(); }

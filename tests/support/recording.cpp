@@ -129,7 +129,8 @@ void Recorder::Take(GstMessage* message) {
       break;
     case GST_MESSAGE_ELEMENT: {
       const GstStructure* structure = gst_message_get_structure(message);
-      if (!gst_structure_has_name(structure, kMessageName)) break;
+      if (GST_MESSAGE_SRC(message) != GST_OBJECT_PARENT(src_) || !gst_structure_has_name(structure, kMessageName))
+        break;
       if (const auto frame = FrameReportFrom(structure)) {
         reports_.frames.push_back(*frame);
         reports_.order.push_back("frame " + std::to_string(frame->reference.index));
@@ -139,6 +140,8 @@ void Recorder::Take(GstMessage* message) {
       } else if (const auto pooled = SummaryFrom(structure)) {
         reports_.pooled.push_back(*pooled);
         reports_.order.push_back("pooled");
+      } else {
+        g_error("a message is incomplete: %s", GstPtr<gchar>(gst_structure_to_string(structure)).get());
       }
       break;
     }

@@ -48,8 +48,8 @@ struct Reports {
   int Count(const std::string& what) const;
 };
 
-// Listens to a bus, as its synchronous handler, and to a source pad. Aborts on a message or metadata of the element
-// that lacks a field or has one of another type.
+// Listens to a bus, as its synchronous handler, and to the source pad of the element. Aborts on a message or metadata
+// of the element that lacks a field or has one of another type.
 class Recorder {
  public:
   // Both live longer.
