@@ -1,41 +1,304 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 #include "cpu/cpu_engine.h"
 
-#include <optional>
+#include <sched.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <new>
+#include <system_error>
+#include <thread>
+#include <vector>
 
 #include "cpu/plane_sum.h"
 
 namespace psnrhvs {
 namespace {
 
+int UsableProcessors() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);
+  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+}
+
+// What a group adds to the plane's sum, computed before the sum that it is added to was known.
+struct GroupMap {
+  int exponents = 0;      // for which there is a map: 0 if all terms are zero, else 1 or 2
+  uint32_t exponent = 0;  // of the first; the second's is the next
+  SumMap maps[2];
+};
+
+// A plane of the frame at hand. Its block rows are handed out in order, a few at a time. Where all rows before have
+// been summed, the sum is known, and the rows are added to it at once; the thread that does so has the plane's head.
+// Other threads map rows ahead for the binade that they expect; whoever then finds the first of them next in
+// line adds them up. A wrong guess costs the time to compute a group again and never changes the sum.
+struct PlaneWork {
+  PlanePair pair;
+  int rows = 0;    // of blocks
+  int groups = 0;  // a row
+  int rows_at_once = 1;
+  std::vector<GroupMap> maps;  // [row][group]
+  std::vector<char> mapped;    // [row]: its maps are complete
+
+  int rows_taken = 0;       // handed out
+  int rows_summed = 0;      // in `bits`
+  uint32_t bits = 0;        // pattern of the sum
+  bool head_taken = false;  // a thread is summing
+  uint32_t last_bits = 0;   // the sum of the frame before
+
+  bool done() const { return rows_summed == rows; }
+};
+
+// One thread's memory.
+struct Worker {
+  explicit Worker(int width) : scratch(width), again(width) {}
+
+  GroupScratch scratch;
+  GroupScratch again;  // for groups that are computed again
+  // Where `scratch` is, for rows that follow on.
+  uint64_t frame = 0;
+  int plane = 0;
+  int next_row = 0;
+};
+
+struct Task {
+  PlaneWork* work = nullptr;  // null: nothing is left to hand out
+  uint64_t frame = 0;
+  int plane = 0;
+  int first_row = 0;
+  int end_row = 0;
+  bool at_head = false;
+  // What was known of the sum when the task was taken.
+  int rows_summed = 0;
+  uint32_t bits = 0;
+};
+
 class CpuEngine final : public Engine {
  public:
-  CpuEngine(const FrameGeometry& geometry, const GroupKernel& kernel) : geometry_(geometry), kernel_(kernel) {}
+  // May throw, and Start too, if memory or threads cannot be had.
+  CpuEngine(const FrameGeometry& geometry, const GroupKernel& kernel, int threads)
+      : geometry_(geometry), kernel_(kernel) {
+    int rows = 0;
+    for (int plane = 0; plane < geometry.scored_planes(); ++plane) {
+      PlaneWork& work = works_[plane];
+      work.pair.depth = geometry.depth();
+      work.pair.plane = plane;
+      work.pair.reference.width = work.pair.distorted.width = geometry.plane_width(plane);
+      work.pair.reference.height = work.pair.distorted.height = geometry.plane_height(plane);
+      work.rows = work.pair.rows();
+      work.groups = kernel.groups(work.pair);
+      work.rows_at_once = std::max(1, kBlocksAtOnce / work.pair.columns());
+      rows += (work.rows + work.rows_at_once - 1) / work.rows_at_once;
+    }
+    threads = std::clamp(threads, 1, rows);
+    for (int i = 0; i < threads; ++i) workers_.push_back(std::make_unique<Worker>(geometry.width()));
+    if (threads == 1) return;
+    for (PlaneWork& work : works_) {
+      work.maps.resize(static_cast<size_t>(work.rows) * static_cast<size_t>(work.groups));
+      work.mapped.resize(static_cast<size_t>(work.rows));
+    }
+  }
+
+  void Start() {
+    for (size_t i = 1; i < workers_.size(); ++i) {
+      threads_.emplace_back([this, i] { RunThread(workers_[i].get()); });
+    }
+  }
+
+  ~CpuEngine() override {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      stopping_ = true;
+    }
+    work_added_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
 
   const char* backend() const override { return "cpu"; }
+  // One pair is spread over all threads, so a second one in flight would gain little and cost a frame's delay.
   int depth() const override { return 1; }
 
   Status Submit(const FramePair& pair) override {
-    if (pair_) return Status(StatusCode::kInternal, "the cpu engine holds one pair at a time");
-    pair_ = pair;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (submitted_) return Status(StatusCode::kInternal, "the cpu engine holds one pair at a time");
+      submitted_ = true;
+      for (int plane = 0; plane < geometry_.scored_planes(); ++plane) {
+        PlaneWork& work = works_[plane];
+        work.pair.reference = pair.reference.planes[plane];
+        work.pair.distorted = pair.distorted.planes[plane];
+        work.rows_taken = work.rows_summed = 0;
+        work.last_bits = work.bits;
+        work.bits = 0;
+        std::fill(work.mapped.begin(), work.mapped.end(), 0);
+      }
+      ++frames_;
+    }
+    work_added_.notify_all();
     return Status();
   }
 
   Result<FrameScore> Collect() override {
-    if (!pair_) return Status(StatusCode::kInternal, "no pair was submitted");
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (!submitted_) return Status(StatusCode::kInternal, "no pair was submitted");
+    RunTasks(workers_[0].get(), &lock);
+    while (!AllDone()) frame_done_.wait(lock);
+    submitted_ = false;
     std::array<float, kMaxPlanes> sums{};
-    for (int plane = 0; plane < geometry_.scored_planes(); ++plane) {
-      sums[plane] = PlaneSumSimd(pair_->reference.planes[plane], pair_->distorted.planes[plane], geometry_.depth(),
-                                 plane, kernel_);
-    }
-    pair_.reset();
+    for (int plane = 0; plane < geometry_.scored_planes(); ++plane) sums[plane] = BitsFloat(works_[plane].bits);
     return ScoreFrame(geometry_, sums);
   }
 
  private:
+  // Blocks of a task, about 20 microseconds' work: the threads finish together, and seldom meet at the lock.
+  static constexpr int kBlocksAtOnce = 512;
+
+  bool AllDone() const {
+    for (int plane = 0; plane < geometry_.scored_planes(); ++plane) {
+      if (!works_[plane].done()) return false;
+    }
+    return true;
+  }
+
+  void RunThread(Worker* worker) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    uint64_t frame = 0;
+    while (!stopping_) {
+      if (frame == frames_) {
+        work_added_.wait(lock);
+        continue;
+      }
+      frame = frames_;
+      RunTasks(worker, &lock);
+    }
+  }
+
+  // Works until nothing of the frame is left to hand out. Called with the lock, which is released while computing.
+  void RunTasks(Worker* worker, std::unique_lock<std::mutex>* lock) {
+    while (!stopping_) {
+      const Task task = TakeTask();
+      if (!task.work) return;
+      PlaneWork& work = *task.work;
+      lock->unlock();
+      uint32_t bits = task.bits;
+      for (int row = task.first_row; row < task.end_row; ++row) {
+        const bool follows = worker->frame == task.frame && worker->plane == task.plane && worker->next_row == row;
+        if (task.at_head) {
+          bits = AddRow(work, row, follows, &worker->scratch, bits);
+        } else {
+          MapRow(task, row, follows, &worker->scratch);
+        }
+        worker->frame = task.frame;
+        worker->plane = task.plane;
+        worker->next_row = row + 1;
+      }
+      lock->lock();
+      if (task.at_head) {
+        work.bits = bits;
+        work.rows_summed = task.end_row;
+      } else {
+        std::fill(work.mapped.begin() + task.first_row, work.mapped.begin() + task.end_row, 1);
+        if (work.head_taken) continue;
+        work.head_taken = true;
+      }
+      AddMappedRows(&work, worker, lock);
+      work.head_taken = false;
+      if (AllDone()) frame_done_.notify_one();
+    }
+  }
+
+  Task TakeTask() {
+    PlaneWork* chosen = nullptr;
+    int64_t most = 0;
+    for (int plane = 0; plane < geometry_.scored_planes(); ++plane) {
+      PlaneWork& work = works_[plane];
+      const int64_t left = static_cast<int64_t>(work.rows - work.rows_taken) * work.groups;
+      // Work at a head is never in vain.
+      const bool at_head = !work.head_taken && work.rows_taken == work.rows_summed;
+      if (left > 0 && (left + (at_head ? kHeadFirst : 0)) > most) {
+        most = left + (at_head ? kHeadFirst : 0);
+        chosen = &work;
+      }
+    }
+    Task task;
+    if (!chosen) return task;
+    task.work = chosen;
+    task.frame = frames_;
+    task.plane = chosen->pair.plane;
+    task.first_row = chosen->rows_taken;
+    task.end_row = std::min(chosen->rows, chosen->rows_taken + chosen->rows_at_once);
+    task.at_head = most >= kHeadFirst;
+    task.rows_summed = chosen->rows_summed;
+    task.bits = chosen->bits;
+    chosen->rows_taken = task.end_row;
+    if (task.at_head) chosen->head_taken = true;
+    return task;
+  }
+
+  uint32_t AddRow(const PlaneWork& work, int row, bool follows, GroupScratch* scratch, uint32_t bits) const {
+    for (int group = 0; group < work.groups; ++group) {
+      bits = AddGroup(kernel_, work.pair, row, group, follows, scratch, bits);
+    }
+    return bits;
+  }
+
+  // Maps a row for the binades in which its groups are expected.
+  void MapRow(const Task& task, int row, bool follows, GroupScratch* scratch) const {
+    PlaneWork& work = *task.work;
+    // The sum grows evenly enough: by what it grew a row so far, or, before the first row, in the last frame.
+    const float known = BitsFloat(task.bits);
+    const float growth = task.rows_summed > 0 ? known / static_cast<float>(task.rows_summed)
+                                              : BitsFloat(work.last_bits) / static_cast<float>(work.rows);
+    GroupMap* map = &work.maps[static_cast<size_t>(row) * static_cast<size_t>(work.groups)];
+    for (int group = 0; group < work.groups; ++group, ++map) {
+      map->exponents = 0;
+      if (!kernel_.prepare(work.pair, row, group, follows, scratch)) continue;
+      const float rows_between =
+          static_cast<float>(row - task.rows_summed) + static_cast<float>(group) / static_cast<float>(work.groups);
+      const float expected = growth * rows_between;
+      map->exponent = std::min(kLastExponent, ExponentField(FloatBits(known + expected * (1 - kDoubt))));
+      const uint32_t high = ExponentField(FloatBits(known + expected * (1 + kDoubt)));
+      map->exponents = high > map->exponent ? 2 : 1;
+      for (int i = 0; i < map->exponents; ++i) map->maps[i] = kernel_.map(scratch, map->exponent + i, 0);
+    }
+  }
+
+  // Adds the mapped rows that are next in line. Called with the lock and the head.
+  void AddMappedRows(PlaneWork* work, Worker* worker, std::unique_lock<std::mutex>* lock) {
+    while (work->rows_summed < work->rows_taken && work->mapped[work->rows_summed]) {
+      const int row = work->rows_summed;
+      uint32_t bits = work->bits;
+      lock->unlock();
+      const GroupMap* map = &work->maps[static_cast<size_t>(row) * static_cast<size_t>(work->groups)];
+      for (int group = 0; group < work->groups; ++group, ++map) {
+        if (map->exponents == 0) continue;
+        const uint32_t which = ExponentField(bits) - map->exponent;
+        if (which < static_cast<uint32_t>(map->exponents) && Apply(map->maps[which], &bits)) continue;
+        bits = AddGroup(kernel_, work->pair, row, group, false, &worker->again, bits);
+      }
+      lock->lock();
+      work->bits = bits;
+      work->rows_summed = row + 1;
+    }
+  }
+
+  static constexpr int64_t kHeadFirst = int64_t{1} << 40;  // more than any plane has groups
+  static constexpr uint32_t kLastExponent = 253;           // whose next is finite
+  static constexpr float kDoubt = 0.25f;                   // of the growth that is expected
+
   const FrameGeometry geometry_;
   const GroupKernel& kernel_;
-  std::optional<FramePair> pair_;
+  std::array<PlaneWork, kMaxPlanes> works_;
+  std::vector<std::unique_ptr<Worker>> workers_;  // the first is the collecting thread's
+
+  std::mutex mutex_;  // of all below, and of the progress in works_
+  std::condition_variable work_added_;
+  std::condition_variable frame_done_;
+  uint64_t frames_ = 0;  // submitted
+  bool submitted_ = false;
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace
@@ -43,7 +306,16 @@ class CpuEngine final : public Engine {
 Result<std::unique_ptr<Engine>> CreateCpuEngine(const FrameGeometry& geometry, const CpuEngineOptions& options) {
   const GroupKernel* kernel = FindGroupKernel(options.target);
   if (!kernel) return Status(StatusCode::kUnavailable, "this processor has no instruction set " + options.target);
-  return std::unique_ptr<Engine>(std::make_unique<CpuEngine>(geometry, *kernel));
+  try {
+    auto engine =
+        std::make_unique<CpuEngine>(geometry, *kernel, options.threads > 0 ? options.threads : UsableProcessors());
+    engine->Start();
+    return std::unique_ptr<Engine>(std::move(engine));
+  } catch (const std::bad_alloc&) {
+    return Status(StatusCode::kOutOfMemory, "not enough memory for the cpu engine's threads");
+  } catch (const std::system_error& error) {
+    return Status(StatusCode::kUnavailable, std::string("cannot start the cpu engine's threads: ") + error.what());
+  }
 }
 
 }  // namespace psnrhvs

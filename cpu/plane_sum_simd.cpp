@@ -420,7 +420,7 @@ HWY_INLINE VF32 SampleFloats(VI16 samples) {
 }
 
 // Mean of `1 << kCountBits` samples with that sum, likewise.
-template <int kHalf, bool kWide, int kCountBits>
+template <int kHalf, int kCountBits>
 HWY_INLINE VF32 MeanFloats(VU16 sum) {
   const U16 d;
   static_assert(kCountBits <= kOffsetScaleBits, "the mean needs more bits");
@@ -433,59 +433,80 @@ HWY_INLINE VI32 WideSum(VU16 sum) {
   return hn::BitCast(I32(), Interleave<kHalf>(U16(), sum, hn::Zero(U16())));
 }
 
-// BlockActivity of block.h, for one half of the group and both images.
-template <typename T, bool kWide, int kHalf>
-HWY_INLINE void Activity(const GroupScratch& scratch, const VU16 quadrant_sum[2][4], VF32 activity[2]) {
+template <int kHalf, bool kWide>
+HWY_INLINE void Means(const VU16 quadrant_sum[4], VF32* mean, VF32 quadrant_mean[4]) {
   const F32 d;
-  VF32 mean[2], quadrant_mean[2][4];
-  for (int image = 0; image < 2; ++image) {
-    const VU16* sum = quadrant_sum[image];
-    if (kWide) {
-      const VI32 s0 = WideSum<kHalf>(sum[0]), s1 = WideSum<kHalf>(sum[1]);
-      const VI32 s2 = WideSum<kHalf>(sum[2]), s3 = WideSum<kHalf>(sum[3]);
-      mean[image] = hn::Mul(hn::ConvertTo(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))), hn::Set(d, 1.0f / 64));
-      quadrant_mean[image][0] = hn::Mul(hn::ConvertTo(d, s0), hn::Set(d, 1.0f / 16));
-      quadrant_mean[image][1] = hn::Mul(hn::ConvertTo(d, s1), hn::Set(d, 1.0f / 16));
-      quadrant_mean[image][2] = hn::Mul(hn::ConvertTo(d, s2), hn::Set(d, 1.0f / 16));
-      quadrant_mean[image][3] = hn::Mul(hn::ConvertTo(d, s3), hn::Set(d, 1.0f / 16));
-    } else {
-      mean[image] = MeanFloats<kHalf, kWide, 6>(hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3])));
-      for (int q = 0; q < 4; ++q) quadrant_mean[image][q] = MeanFloats<kHalf, kWide, 4>(sum[q]);
+  if (kWide) {
+    VI32 sum[4];
+    for (int q = 0; q < 4; ++q) {
+      sum[q] = WideSum<kHalf>(quadrant_sum[q]);
+      quadrant_mean[q] = hn::Mul(hn::ConvertTo(d, sum[q]), hn::Set(d, 1.0f / 16));
     }
+    const VI32 total = hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3]));
+    *mean = hn::Mul(hn::ConvertTo(d, total), hn::Set(d, 1.0f / 64));
+  } else {
+    const VU16* sum = quadrant_sum;
+    *mean = MeanFloats<kHalf, 6>(hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3])));
+    for (int q = 0; q < 4; ++q) quadrant_mean[q] = MeanFloats<kHalf, 4>(sum[q]);
   }
-  VF32 variance[2] = {hn::Zero(d), hn::Zero(d)};
-  VF32 quadrant_variance[2][4];
+}
+
+// Adds a sample's squared deviations to its block's and its quadrant's variance.
+template <typename T>
+HWY_INLINE void AddDeviations(VF32 sample, VF32 mean, VF32 quadrant_mean, VF32& variance, VF32& quadrant_variance) {
+  const VF32 deviation = hn::Sub(sample, mean);
+  variance = hn::Add(variance, hn::Mul(deviation, deviation));
+  const VF32 quadrant_deviation = hn::Sub(sample, quadrant_mean);
+  // 8 bits: the square is exact, so that fusing changes nothing.
+  quadrant_variance = sizeof(T) == 1
+                          ? hn::MulAdd(quadrant_deviation, quadrant_deviation, quadrant_variance)
+                          : hn::Add(quadrant_variance, hn::Mul(quadrant_deviation, quadrant_deviation));
+}
+
+HWY_INLINE VF32 ActivityOf(VF32 variance, const VF32 quadrant_variance[4]) {
+  const F32 d;
+  const VF32 total = hn::Mul(variance, hn::Set(d, kVarianceScale64));
+  const VF32 scale = hn::Set(d, kVarianceScale16);
+  VF32 sum = hn::Add(hn::Mul(quadrant_variance[0], scale), hn::Mul(quadrant_variance[1], scale));
+  sum = hn::Add(sum, hn::Mul(quadrant_variance[2], scale));
+  sum = hn::Add(sum, hn::Mul(quadrant_variance[3], scale));
+  return hn::IfThenElse(hn::Gt(total, hn::Zero(d)), hn::Div(sum, total), total);
+}
+
+// BlockActivity of block.h of one image's blocks.
+template <typename T, bool kWide>
+HWY_INLINE void Activity(const GroupScratch& scratch, int image, const VU16 quadrant_sum[4], VF32 activity[2]) {
+  const F32 d;
+  VF32 lower_mean, upper_mean, lower_quadrant_mean[4], upper_quadrant_mean[4];
+  Means<0, kWide>(quadrant_sum, &lower_mean, lower_quadrant_mean);
+  Means<1, kWide>(quadrant_sum, &upper_mean, upper_quadrant_mean);
+  VF32 lower_variance = hn::Zero(d), upper_variance = hn::Zero(d);
+  VF32 lower_quadrant[4], upper_quadrant[4];
+  const T* sample = reinterpret_cast<const T*>(scratch.samples) + image * kLanes;
   for (int bottom = 0; bottom < 2; ++bottom) {
-    VF32 left[2] = {hn::Zero(d), hn::Zero(d)};
-    VF32 right[2] = {hn::Zero(d), hn::Zero(d)};
-    const T* row = reinterpret_cast<const T*>(scratch.samples) + bottom * 4 * 8 * 2 * kLanes;
-    for (int i = 0; i < 4; ++i, row += 8 * 2 * kLanes) {
-      for (int j = 0; j < 8; ++j) {
-        for (int image = 0; image < 2; ++image) {
-          const VF32 sample = SampleFloats<kHalf, kWide>(LoadSamples(row + (2 * j + image) * kLanes));
-          const VF32 deviation = hn::Sub(sample, mean[image]);
-          variance[image] = hn::Add(variance[image], hn::Mul(deviation, deviation));
-          const VF32 quadrant_deviation = hn::Sub(sample, quadrant_mean[image][bottom + 2 * (j >> 2)]);
-          VF32& quadrant = j < 4 ? left[image] : right[image];
-          // 8 bits: the square is exact, so that fusing changes nothing.
-          quadrant = sizeof(T) == 1 ? hn::MulAdd(quadrant_deviation, quadrant_deviation, quadrant)
-                                    : hn::Add(quadrant, hn::Mul(quadrant_deviation, quadrant_deviation));
-        }
+    VF32 lower_left = hn::Zero(d), lower_right = hn::Zero(d);
+    VF32 upper_left = hn::Zero(d), upper_right = hn::Zero(d);
+    const VF32 lower_left_mean = lower_quadrant_mean[bottom], lower_right_mean = lower_quadrant_mean[bottom + 2];
+    const VF32 upper_left_mean = upper_quadrant_mean[bottom], upper_right_mean = upper_quadrant_mean[bottom + 2];
+    for (int i = 0; i < 4; ++i) {
+      for (int j = 0; j < 4; ++j, sample += 2 * kLanes) {
+        const VI16 both = LoadSamples(sample);
+        AddDeviations<T>(SampleFloats<0, kWide>(both), lower_mean, lower_left_mean, lower_variance, lower_left);
+        AddDeviations<T>(SampleFloats<1, kWide>(both), upper_mean, upper_left_mean, upper_variance, upper_left);
+      }
+      for (int j = 4; j < 8; ++j, sample += 2 * kLanes) {
+        const VI16 both = LoadSamples(sample);
+        AddDeviations<T>(SampleFloats<0, kWide>(both), lower_mean, lower_right_mean, lower_variance, lower_right);
+        AddDeviations<T>(SampleFloats<1, kWide>(both), upper_mean, upper_right_mean, upper_variance, upper_right);
       }
     }
-    for (int image = 0; image < 2; ++image) {
-      quadrant_variance[image][bottom] = left[image];
-      quadrant_variance[image][bottom + 2] = right[image];
-    }
+    lower_quadrant[bottom] = lower_left;
+    lower_quadrant[bottom + 2] = lower_right;
+    upper_quadrant[bottom] = upper_left;
+    upper_quadrant[bottom + 2] = upper_right;
   }
-  for (int image = 0; image < 2; ++image) {
-    const VF32 total = hn::Mul(variance[image], hn::Set(d, kVarianceScale64));
-    const VF32 scale = hn::Set(d, kVarianceScale16);
-    VF32 sum = hn::Add(hn::Mul(quadrant_variance[image][0], scale), hn::Mul(quadrant_variance[image][1], scale));
-    sum = hn::Add(sum, hn::Mul(quadrant_variance[image][2], scale));
-    sum = hn::Add(sum, hn::Mul(quadrant_variance[image][3], scale));
-    activity[image] = hn::IfThenElse(hn::Gt(total, hn::Zero(d)), hn::Div(sum, total), total);
-  }
+  activity[0] = ActivityOf(lower_variance, lower_quadrant);
+  activity[1] = ActivityOf(upper_variance, upper_quadrant);
 }
 
 // ---- Masking ---------------------------------------------------------------------------------------
@@ -503,9 +524,9 @@ template <typename T, bool kWide>
 HWY_INLINE void Thresholds(GroupScratch* scratch, const VU16 quadrant_sum[2][4]) {
   const F32 d;
   const I16 di;
-  VF32 activity[2][2];  // [half][image]
-  Activity<T, kWide, 0>(*scratch, quadrant_sum, activity[0]);
-  Activity<T, kWide, 1>(*scratch, quadrant_sum, activity[1]);
+  VF32 activity[2][2];  // [image][half]
+  Activity<T, kWide>(*scratch, 0, quadrant_sum[0], activity[0]);
+  Activity<T, kWide>(*scratch, 1, quadrant_sum[1], activity[1]);
   const float* weights = kMask.weight[scratch->pair->plane];
   VF32 energy[2][2] = {{hn::Zero(d), hn::Zero(d)}, {hn::Zero(d), hn::Zero(d)}};
   for (int k = 1; k < kBlockTerms; ++k) {
@@ -519,8 +540,8 @@ HWY_INLINE void Thresholds(GroupScratch* scratch, const VU16 quadrant_sum[2][4])
     }
   }
   for (int half = 0; half < 2; ++half) {
-    const VF32 reference = hn::Sqrt(hn::Mul(energy[half][0], activity[half][0]));
-    const VF32 distorted = hn::Sqrt(hn::Mul(energy[half][1], activity[half][1]));
+    const VF32 reference = hn::Sqrt(hn::Mul(energy[half][0], activity[0][half]));
+    const VF32 distorted = hn::Sqrt(hn::Mul(energy[half][1], activity[1][half]));
     const VF32 threshold =
         hn::Mul(hn::Max(reference, distorted), hn::Set(d, static_cast<float>(1 / kThresholdDivisor)));
     hn::Store(threshold, d, scratch->threshold + half * kFloatLanes);
@@ -568,7 +589,8 @@ HWY_INLINE VF32 Term(VU16 difference, VF32 threshold, int k, int plane) {
 #else
     const VF32 hidden = hn::Div(threshold, hn::Set(d, kMask.weight[plane][k]));
 #endif
-    error = hn::Max(hn::Sub(error, hidden), hn::Zero(d));
+    // The larger of it and 0, in the integer units: negative floats are negative integers.
+    error = hn::BitCast(d, hn::Max(hn::BitCast(I32(), hn::Sub(error, hidden)), hn::Zero(I32())));
   }
   const VF32 weighted = hn::Mul(error, hn::Set(d, kCsf[plane][k]));
   return hn::Mul(weighted, weighted);
