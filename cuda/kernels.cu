@@ -1,0 +1,704 @@
+// The kernels. One launch scores a pair: thread blocks of 128 threads each take a ticket and are then
+// either a tile (one thread a block pair: terms, prediction, maps, record) or the team that takes a
+// plane's sum through the tiles before it (cuda/tile_sum.h). The last team of a plane writes the plane's
+// sum to the host.
+//
+// A thread computes a whole block pair in registers: the chains of float operations that the metric
+// prescribes are private to a block, so nothing is shared and nothing diverges. The loop over the two
+// images is one copy of the code (what limits it is instruction issue, then instruction fetch); the
+// reference's coefficients wait in shared memory, where the terms take their place.
+//
+// Built with --fmad=false, IEEE division and root, and denormals: see cuda/meson.build.
+// SPDX-License-Identifier: LGPL-2.1-or-later
+#include "cpu/block.h"
+#include "cpu/metric.h"
+#include "cuda/float_transform.h"
+#include "cuda/kernels.h"
+
+namespace psnrhvs {
+namespace {
+
+constexpr int kWarps = kTileBlocks / 32;
+constexpr int kSlots = kBlockTerms / 4;  // float4 a thread in shared memory, [slot][thread]
+constexpr unsigned kAllLanes = 0xffffffffu;
+
+// Coefficients are kept scaled by 2^-16, and what they are compared with and multiplied by is scaled to
+// match: powers of two change no rounding here, and max(x, 0) becomes a saturating subtraction.
+constexpr float kCoefficientScale = 1.0f / 65536;
+constexpr float kEnergyScale = 65536.0f * 65536.0f;
+
+// The metric's tables as one plane needs them, scaled. The quotient by a mask weight is two products:
+// kInverseMask of cpu/metric.h.
+struct Weights {
+  float energy[kBlockTerms];
+  float high[kBlockTerms];
+  float low[kBlockTerms];
+  float error[kBlockTerms];
+  float bias[kBlockSize];  // of the float transform's outputs, to take away
+};
+
+constexpr Weights MakeWeights(int plane) {
+  Weights weights{};
+  for (int k = 0; k < kBlockTerms; ++k) {
+    weights.energy[k] = kMask.weight[plane][k] * kEnergyScale;
+    weights.high[k] = kInverseMask.high[plane][k];
+    weights.low[k] = kInverseMask.low[plane][k];
+    weights.error[k] = kCsf[plane][k] / kCoefficientScale;
+  }
+  for (int n = 0; n < kBlockSize; ++n) {
+    weights.bias[n] = -kCoefficientScale * static_cast<float>(kCoefficientBias[n]);
+  }
+  return weights;
+}
+
+// Indexed by constants only, so that every entry is an immediate operand.
+__device__ constexpr Weights kWeights[kMaxPlanes] = {MakeWeights(0), MakeWeights(1), MakeWeights(2)};
+
+// An 8x8 block of one image.
+struct BlockSource {
+  const uint8_t* first;  // its first sample
+  const uint8_t* end;    // as in DevicePlane
+  int stride;
+  int step;
+  int shift;
+};
+
+// Samples of a block, packed: 4 or 2 a word in rows of 2 or 4 words.
+template <int kBytes>
+struct Samples {
+  static constexpr int kRowWords = 2 * kBytes;
+  uint32_t words[kBlockSize * kRowWords];
+};
+
+// Sample by sample, any layout.
+template <int kBytes>
+__device__ void LoadSamplesSlowly(const BlockSource& source, Samples<kBytes>& samples) {
+  constexpr int kRowWords = Samples<kBytes>::kRowWords;
+  const int sample_bytes = source.step * kBytes;
+#pragma unroll
+  for (int row = 0; row < kBlockSize; ++row) {
+    const uint8_t* at = source.first + row * source.stride;
+#pragma unroll
+    for (int i = 0; i < kRowWords; ++i) {
+      uint32_t word = 0;
+#pragma unroll
+      for (int j = 0; j < 4 / kBytes; ++j) {
+        uint32_t sample = at[0];
+        if (kBytes == 2) sample |= static_cast<uint32_t>(at[1]) << 8;
+        word |= sample << (8 * kBytes * j);
+        at += sample_bytes;
+      }
+      samples.words[row * kRowWords + i] = word;
+    }
+  }
+}
+
+// Row by row in aligned words, shifted into place: kStep samples from one to the next.
+template <int kBytes, int kStep>
+__device__ void LoadSamplesByWords(const BlockSource& source, Samples<kBytes>& samples) {
+  constexpr int kRowWords = Samples<kBytes>::kRowWords;
+  constexpr int kLoads = kRowWords * kStep;  // and one more where the row is not aligned
+  const unsigned offset = static_cast<unsigned>(reinterpret_cast<uintptr_t>(source.first) & 3);
+  const unsigned last = (offset + (7 * kStep + 1) * kBytes - 1) / 4;  // word of the row's last byte
+  const uint8_t* row_start = source.first - offset;
+#pragma unroll
+  for (int row = 0; row < kBlockSize; ++row) {
+    const uint32_t* words = reinterpret_cast<const uint32_t*>(row_start + row * source.stride);
+    uint32_t loaded[kLoads + 1];
+#pragma unroll
+    for (int i = 0; i < kLoads - 1; ++i) loaded[i] = __ldg(words + i);
+    // The last two only as far as the row reaches: no word outside the plane is touched.
+    loaded[kLoads - 1] = __ldg(words + (kStep == 1 ? kLoads - 1 : min(kLoads - 1u, last)));
+    loaded[kLoads] = __ldg(words + last);
+    uint32_t aligned[kLoads];
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) aligned[i] = __funnelshift_r(loaded[i], loaded[i + 1], 8 * offset);
+#pragma unroll
+    for (int i = 0; i < kRowWords; ++i) {
+      samples.words[row * kRowWords + i] =
+          kStep == 1 ? aligned[i] : __byte_perm(aligned[2 * i], aligned[2 * i + 1], kBytes == 1 ? 0x6420 : 0x5410);
+    }
+  }
+}
+
+template <int kBytes>
+__device__ void LoadSamples(const BlockSource& source, uint32_t sample_mask, Samples<kBytes>& samples) {
+  const uint8_t* highest_row = source.first + (source.stride > 0 ? 7 * source.stride : 0);
+  const uintptr_t last_byte = reinterpret_cast<uintptr_t>(highest_row) + (7 * source.step + 1) * kBytes - 1;
+  const bool by_words = source.stride % 4 == 0 && (last_byte | 3) < reinterpret_cast<uintptr_t>(source.end);
+  if (!by_words) {
+    LoadSamplesSlowly(source, samples);
+  } else if (source.step == 1) {
+    LoadSamplesByWords<kBytes, 1>(source, samples);
+  } else {
+    LoadSamplesByWords<kBytes, 2>(source, samples);
+  }
+  if (kBytes == 2) {
+#pragma unroll
+    for (uint32_t& word : samples.words) word = (word >> source.shift) & sample_mask;
+  }
+}
+
+// 2^15 + sample, exactly: the sample in bits 8 and up of the float's mantissa.
+template <int kBytes>
+__device__ float PixelFloat(const Samples<kBytes>& samples, int row, int column) {
+  constexpr int kPerWord = 4 / kBytes;
+  const uint32_t word = samples.words[row * Samples<kBytes>::kRowWords + column / kPerWord];
+  const int j = column % kPerWord;
+  const uint32_t selector = kBytes == 1 ? 0x7404 + (j << 4) : (j == 0 ? 0x7104 : 0x7324);
+  return __uint_as_float(__byte_perm(word, 0x47000000, selector));
+}
+
+// 2^15 + sum / 2^log2_count for sums of samples: one integer operation.
+__device__ float MeanFloat(uint32_t sum, int log2_count) {
+  return __uint_as_float(0x47000000u + (sum << (8 - log2_count)));
+}
+
+// BlockActivity of cpu/block.h. Deviations from the means are exact, as differences of two floats of 2^15.
+template <int kBytes>
+__device__ float Activity(const Samples<kBytes>& samples) {
+  constexpr int kRowWords = Samples<kBytes>::kRowWords;
+  uint32_t sums[4];
+  uint32_t squares[4];
+#pragma unroll
+  for (int q = 0; q < 4; ++q) {
+    uint32_t sum = 0;
+    uint32_t square = 0;
+#pragma unroll
+    for (int row = 4 * (q & 1); row < 4 * (q & 1) + 4; ++row) {
+#pragma unroll
+      for (int i = 0; i < kRowWords / 2; ++i) {
+        const uint32_t word = samples.words[row * kRowWords + (q >> 1) * (kRowWords / 2) + i];
+        if (kBytes == 1) {
+          sum = __dp4a(word, 0x01010101u, sum);
+          square = __dp4a(word, word, square);
+        } else {
+          sum += word;  // 8 samples of at most 12 bits in each half
+        }
+      }
+    }
+    sums[q] = kBytes == 1 ? sum : (sum & 0xffff) + (sum >> 16);
+    squares[q] = square;
+  }
+
+  const float mean = MeanFloat(sums[0] + sums[1] + sums[2] + sums[3], 6);
+  float variance = 0;
+#pragma unroll
+  for (int row = 0; row < 8; ++row) {
+#pragma unroll
+    for (int column = 0; column < 8; ++column) {
+      const float deviation = PixelFloat(samples, row, column) - mean;
+      variance += deviation * deviation;
+    }
+  }
+  variance *= kVarianceScale64;
+
+  float quadrants[4];
+  bool in_integers = kBytes == 1;
+  if (kBytes == 1) {
+    // 16 times the quadrant's sum of squared deviations. Multiples of 1/256 that add up to less than
+    // 2^16 are exact in any order, so the integer is the float chain's value; else the chain has to run.
+    // (Saves 4 to 7 %.)
+    constexpr uint32_t kExactBelow = 1u << 20;
+#pragma unroll
+    for (int q = 0; q < 4; ++q) {
+      const uint32_t deviation = 16 * squares[q] - sums[q] * sums[q];
+      in_integers = in_integers && deviation < kExactBelow;
+      quadrants[q] = (__uint_as_float(0x4b000000u + deviation) - 8388608.0f) * (kVarianceScale16 / 16);
+    }
+  }
+  if (!in_integers) {
+#pragma unroll
+    for (int q = 0; q < 4; ++q) {
+      const float quadrant_mean = MeanFloat(sums[q], 4);
+      float sum = 0;
+#pragma unroll
+      for (int row = 4 * (q & 1); row < 4 * (q & 1) + 4; ++row) {
+#pragma unroll
+        for (int column = 4 * (q >> 1); column < 4 * (q >> 1) + 4; ++column) {
+          const float deviation = PixelFloat(samples, row, column) - quadrant_mean;
+          sum += deviation * deviation;
+        }
+      }
+      quadrants[q] = sum * kVarianceScale16;
+    }
+  }
+  if (variance > 0) {
+    variance = __fdiv_rn(quadrants[0] + quadrants[1] + quadrants[2] + quadrants[3], variance);
+  }
+  return variance;
+}
+
+// Row k of an 8-bit block's coefficients, and all after it.
+template <int k>
+__device__ void TransformRows(float* values) {
+  float* row = values + 8 * k;
+  TransformCoefficients<kCoefficientBias[k]>(row, 1, row, 1);
+#pragma unroll
+  for (int n = 0; n < 8; ++n) {
+    row[n] = __fmaf_rn(row[n], kCoefficientScale, kWeights[0].bias[n]);
+  }
+  if constexpr (k < 7) TransformRows<k + 1>(values);
+}
+
+// TransformBlock of cpu/block.h, times kCoefficientScale.
+template <int kBytes>
+__device__ void Transform(const Samples<kBytes>& samples, float values[kBlockTerms]) {
+  if constexpr (kBytes == 1) {
+#pragma unroll
+    for (int i = 0; i < kBlockTerms; ++i) values[i] = PixelFloat(samples, i / 8, i % 8);
+#pragma unroll
+    for (int c = 0; c < 8; ++c) TransformPixels(values + c, 8, values + c, 8);
+    TransformRows<0>(values);
+  } else {
+    int32_t integers[kBlockTerms];
+#pragma unroll
+    for (int i = 0; i < kBlockTerms; ++i) integers[i] = (samples.words[i / 2] >> (16 * (i & 1))) & 0xffff;
+#pragma unroll
+    for (int c = 0; c < 8; ++c) Transform8(integers + c, 8, integers + c, 8);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) Transform8(integers + 8 * k, 1, integers + 8 * k, 1);
+    constexpr float kBias = 12582912.0f;  // 1.5 * 2^23: an integer added to its pattern is added to it
+#pragma unroll
+    for (int i = 0; i < kBlockTerms; ++i) {
+      values[i] = __fmaf_rn(__int_as_float(0x4b400000 + integers[i]), kCoefficientScale, -kCoefficientScale * kBias);
+    }
+  }
+}
+
+// BlockTerms of cpu/block.h, into slots[0], slots[kTileBlocks], ... Returns about the terms' sum. Not
+// inlined: tiles and teams that lack a tile's terms run the same copy.
+template <int kBytes, int kPlane>
+__device__ __noinline__ float ComputeTerms(BlockSource reference, BlockSource distorted, uint32_t sample_mask,
+                                           float4* slots) {
+  float threshold = 0;
+  float values[kBlockTerms];
+#pragma unroll 1
+  for (int image = 0; image < 2; ++image) {
+    Samples<kBytes> samples;
+    LoadSamples(image == 0 ? reference : distorted, sample_mask, samples);
+    const float activity = Activity(samples);
+    Transform(samples, values);
+    float energy = 0;
+#pragma unroll
+    for (int k = 1; k < kBlockTerms; ++k) energy += values[k] * values[k] * kWeights[kPlane].energy[k];
+    // The root of the double, over 32, to float is the float's root over 32: 53 >= 2 * 24 + 2 bits.
+    const float scaled = __fsqrt_rn(energy * activity) * (kCoefficientScale / static_cast<float>(kThresholdDivisor));
+    threshold = fmaxf(threshold, scaled);
+    if (image == 0) {
+#pragma unroll
+      for (int i = 0; i < kSlots; ++i) {
+        slots[i * kTileBlocks] = make_float4(values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3]);
+      }
+    }
+  }
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < kSlots; ++i) {
+    const float4 parked = slots[i * kTileBlocks];
+    float quad[4] = {parked.x, parked.y, parked.z, parked.w};
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const int k = 4 * i + j;
+      float error = fabsf(quad[j] - values[k]);
+      if (k > 0) {
+        const float hidden = __fmaf_rn(threshold, kWeights[kPlane].high[k], threshold * kWeights[kPlane].low[k]);
+        error = __saturatef(error - hidden);
+      }
+      const float weighted = error * kWeights[kPlane].error[k];
+      quad[j] = weighted * weighted;
+      sum += quad[j];
+    }
+    slots[i * kTileBlocks] = make_float4(quad[0], quad[1], quad[2], quad[3]);
+  }
+  return sum;
+}
+
+// What a thread block of 128 threads shares.
+struct Shared {
+  float4 slots[kSlots * kTileBlocks];
+  float warp_sums[kWarps];
+  int warp_ends[kWarps];
+  SumMap warp_maps[kWarps];
+  SumMap broadcast;
+  int segment;
+  uint32_t ticket;
+  int stored;
+};
+
+// The device's Team of cuda/tile_sum.h, and the thread block's other common work.
+template <int kBytes>
+class DeviceTeam {
+ public:
+  template <typename T>
+  struct PerThread {
+    T value;
+    __device__ T& operator()(int) { return value; }
+  };
+
+  __device__ DeviceTeam(const KernelParams& params, Shared& shared, int plane)
+      : params_(params), shared_(shared), plane_(plane), slots_(shared.slots + threadIdx.x) {}
+
+  template <typename F>
+  __device__ void ForEach(F f) {
+    f(static_cast<int>(threadIdx.x));
+  }
+
+  __device__ void Scan(PerThread<SumMap>& maps) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    SumMap map = maps.value;
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+      SumMap before;
+      before.even = __shfl_up_sync(kAllLanes, map.even, distance);
+      before.odd = __shfl_up_sync(kAllLanes, map.odd, distance);
+      if (lane >= distance) map = Compose(before, map);
+    }
+    __syncthreads();  // nobody still reads the last scan's
+    if (lane == 31) shared_.warp_maps[warp] = map;
+    __syncthreads();
+    SumMap warps;
+    for (int w = 0; w < warp; ++w) warps = Compose(warps, shared_.warp_maps[w]);
+    maps.value = Compose(warps, map);
+  }
+
+  __device__ int CountLeading(PerThread<bool>& flags) { return __syncthreads_count(flags.value); }
+
+  __device__ SumMap Broadcast(PerThread<SumMap>& values, int t) {
+    __syncthreads();
+    if (threadIdx.x == t) shared_.broadcast = values.value;
+    __syncthreads();
+    return shared_.broadcast;
+  }
+  __device__ uint32_t Broadcast(PerThread<uint32_t>& values, int t) {
+    PerThread<SumMap> maps;
+    maps.value.even = values.value;
+    return Broadcast(maps, t).even;
+  }
+
+  // Adds up about all threads' values.
+  __device__ float Sum(float value) {
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(kAllLanes, value, distance);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) shared_.warp_sums[threadIdx.x / 32] = value;
+    __syncthreads();
+    float sum = 0;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) sum += shared_.warp_sums[w];
+    return sum;
+  }
+
+  // The tile's terms, from the samples. Returns about the calling thread's sum.
+  __device__ float ComputeTile(int tile) {
+    const DevicePlanePair& pair = params_.planes[plane_];
+    const int block = tile * kTileBlocks + static_cast<int>(threadIdx.x);
+    const int valid = min(block, pair.blocks - 1);
+    const int y = valid / pair.blocks_wide, x = valid - y * pair.blocks_wide;
+    const BlockSource reference = Source(pair.images[0], x, y), distorted = Source(pair.images[1], x, y);
+    float sum;
+    if (plane_ == 0) {
+      sum = ComputeTerms<kBytes, 0>(reference, distorted, params_.sample_mask, slots_);
+    } else if (plane_ == 1) {
+      sum = ComputeTerms<kBytes, 1>(reference, distorted, params_.sample_mask, slots_);
+    } else {
+      sum = ComputeTerms<kBytes, 2>(reference, distorted, params_.sample_mask, slots_);
+    }
+    if (block == valid) return sum;
+    for (int i = 0; i < kSlots; ++i) slots_[i * kTileBlocks] = make_float4(0, 0, 0, 0);
+    return 0;
+  }
+
+  __device__ void LoadTerms(int tile) {
+    const int stored = Record(tile).stored;
+    if (stored < 0) {
+      ComputeTile(tile);
+      return;
+    }
+    const float4* kept = KeptTerms(stored);
+#pragma unroll
+    for (int i = 0; i < kSlots; ++i) slots_[i * kTileBlocks] = __ldcg(kept + i * kTileBlocks);
+  }
+
+  __device__ void KeepTerms(int stored) {
+    float4* kept = KeptTerms(stored);
+#pragma unroll
+    for (int i = 0; i < kSlots; ++i) __stcg(kept + i * kTileBlocks, slots_[i * kTileBlocks]);
+  }
+
+  __device__ SumMap BlockMap(int, uint32_t exponent) {
+    float even = BitsFloat(exponent << 23);
+    float odd = BitsFloat((exponent << 23) | 1);
+#pragma unroll
+    for (int i = 0; i < kSlots; ++i) {
+      const float4 quad = slots_[i * kTileBlocks];
+      even += quad.x, odd += quad.x;
+      even += quad.y, odd += quad.y;
+      even += quad.z, odd += quad.z;
+      even += quad.w, odd += quad.w;
+    }
+    return MapFromChains(exponent, even, odd);
+  }
+
+  __device__ float AddBlock(int, float sum) {
+#pragma unroll 4
+    for (int i = 0; i < kSlots; ++i) {
+      const float4 quad = slots_[i * kTileBlocks];
+      sum += quad.x;
+      sum += quad.y;
+      sum += quad.z;
+      sum += quad.w;
+    }
+    return sum;
+  }
+
+  __device__ TileRecord Record(int tile) {
+    const TileRecord* record = params_.records + params_.planes[plane_].first_tile + tile;
+    while (*const_cast<const volatile uint32_t*>(&record->epoch) != params_.epoch) __nanosleep(100);
+    __threadfence();
+    union {
+      uint4 vectors[2];
+      TileRecord record;
+    } copy = {{__ldcg(reinterpret_cast<const uint4*>(record)), __ldcg(reinterpret_cast<const uint4*>(record) + 1)}};
+    return copy.record;
+  }
+
+  // Thread 0 only; everything that the record speaks of was written before a barrier.
+  __device__ void Publish(int tile, const TileRecord& record) {
+    TileRecord* target = params_.records + params_.planes[plane_].first_tile + tile;
+    target->maps[0] = record.maps[0];
+    target->maps[1] = record.maps[1];
+    target->exponent = record.exponent;
+    target->map_count = record.map_count;
+    target->stored = record.stored;
+    __threadfence();
+    *const_cast<volatile uint32_t*>(&target->epoch) = params_.epoch;
+  }
+
+  // About the sum of all terms before a tile of the plane. Every tile publishes one word twice: first its
+  // own sum, then, when it knows that, the sum of all tiles up to itself. A word carries the launch's epoch
+  // and a flag in its upper half, so neither clearing nor fences are needed.
+  __device__ float PrefixBefore(int tile) {
+    constexpr int kWordsAThread = 4;
+    const uint64_t* words = params_.prefixes + params_.planes[plane_].first_tile;
+    float prefix = 0;
+    for (int end = tile; end > 0; end -= kWordsAThread * kTileBlocks) {
+      float sum = 0;
+      bool inclusive = false;
+      for (int i = 0; i < kWordsAThread && !inclusive; ++i) {
+        const int index = end - 1 - kWordsAThread * static_cast<int>(threadIdx.x) - i;
+        if (index < 0) break;
+        uint64_t word;
+        do {
+          word = *static_cast<const volatile uint64_t*>(words + index);
+        } while (static_cast<uint32_t>(word >> 33) != (params_.epoch & 0x7fffffff));
+        sum += BitsFloat(static_cast<uint32_t>(word));
+        inclusive = (word >> 32 & 1) != 0;
+      }
+      // The nearest inclusive word ends it.
+      const unsigned ends = __ballot_sync(kAllLanes, inclusive);
+      const int last = ends == 0 ? 31 : __ffs(static_cast<int>(ends)) - 1;
+      float part = static_cast<int>(threadIdx.x % 32) <= last ? sum : 0;
+#pragma unroll
+      for (int distance = 16; distance > 0; distance /= 2) part += __shfl_xor_sync(kAllLanes, part, distance);
+      __syncthreads();
+      if (threadIdx.x % 32 == 0) {
+        shared_.warp_sums[threadIdx.x / 32] = part;
+        shared_.warp_ends[threadIdx.x / 32] = ends != 0;
+      }
+      __syncthreads();
+      bool ended = false;
+#pragma unroll
+      for (int w = 0; w < kWarps; ++w) {
+        if (!ended) prefix += shared_.warp_sums[w];
+        ended = ended || shared_.warp_ends[w];
+      }
+      if (ended) break;
+    }
+    return prefix;
+  }
+
+  // Thread 0 only.
+  __device__ void PublishPrefix(int tile, float value, bool inclusive) {
+    const uint32_t tag = (params_.epoch << 1) | (inclusive ? 1 : 0);
+    uint64_t* word = params_.prefixes + params_.planes[plane_].first_tile + tile;
+    *static_cast<volatile uint64_t*>(word) = static_cast<uint64_t>(tag) << 32 | FloatBits(value);
+  }
+
+  // A tile's whole part in the device's reduction.
+  __device__ void RunTile(int tile) {
+    const bool first_thread = threadIdx.x == 0;
+    const float sum = Sum(ComputeTile(tile));
+    if (first_thread) PublishPrefix(tile, sum, false);
+    const float prefix = PrefixBefore(tile);
+    TileRecord record = {};
+    record.stored = -1;
+    float inclusive = prefix + sum;
+    if (sum == 0) {
+      record.map_count = kAllZero;
+    } else {
+      const ExponentRange range = PredictExponents(prefix, sum, params_.exponent_error);
+      record.exponent = range.low;
+      record.map_count = MapsFor(range);
+#pragma unroll 1
+      for (int m = 0; m < record.map_count; ++m) {
+        const SumMap map = TileMap(*this, range.low + m);
+        if (m == 0) {
+          record.maps[0] = map;
+          inclusive = prefix + IncrementValue(range.low, map);
+        } else {
+          record.maps[1] = map;
+        }
+      }
+      if (range.low != range.high || params_.exponent_error != 0) {
+        if (first_thread) {
+          const uint32_t stored = atomicAdd(params_.stored + (params_.epoch & 1), 1);
+          shared_.stored = stored < static_cast<uint32_t>(params_.max_kept) ? static_cast<int>(stored) : -1;
+        }
+        __syncthreads();
+        record.stored = shared_.stored;
+        if (record.stored >= 0) KeepTerms(record.stored);
+        __syncthreads();
+      }
+    }
+    if (first_thread) {
+      PublishPrefix(tile, inclusive, true);
+      Publish(tile, record);
+    }
+  }
+
+  // A tile's whole part in the host's reduction: its non-zero terms, in order.
+  __device__ void CompactTile(int tile) {
+    ComputeTile(tile);
+    uint32_t count = 0;
+    for (int i = 0; i < kSlots; ++i) {
+      const float4 quad = slots_[i * kTileBlocks];
+      count += (quad.x != 0) + (quad.y != 0) + (quad.z != 0) + (quad.w != 0);
+    }
+    PerThread<SumMap> counts;  // composing even increments adds them
+    counts.value.even = counts.value.odd = 2 * count;
+    Scan(counts);
+    const int index = params_.planes[plane_].first_tile + tile;
+    float* target =
+        params_.tile_terms + static_cast<size_t>(index) * kTileBlocks * kBlockTerms + counts.value.even / 2 - count;
+    for (int i = 0; i < kSlots; ++i) {
+      const float4 quad = slots_[i * kTileBlocks];
+      if (quad.x != 0) *target++ = quad.x;
+      if (quad.y != 0) *target++ = quad.y;
+      if (quad.z != 0) *target++ = quad.z;
+      if (quad.w != 0) *target++ = quad.w;
+    }
+    if (threadIdx.x == kTileBlocks - 1) params_.tile_counts[index] = counts.value.even / 2;
+  }
+
+  // A team's whole part: its segment's tiles, from where the team before it stopped.
+  __device__ void RunTeam(int index) {
+    const Segment& segment = params_.segments[index];
+    uint32_t sum_bits = 0;
+    if (segment.first_tile > 0) {
+      uint64_t word;
+      while (word = *static_cast<const volatile uint64_t*>(params_.team_sums + index - 1),
+             static_cast<uint32_t>(word >> 32) != params_.epoch) {
+        __nanosleep(100);
+      }
+      sum_bits = static_cast<uint32_t>(word);
+    }
+    sum_bits = ResolveTiles(*this, sum_bits, segment.first_tile, segment.end_tile);
+    if (threadIdx.x != 0) return;
+    if (segment.last) {
+      params_.sums[plane_] = BitsFloat(sum_bits);
+    } else {
+      *static_cast<volatile uint64_t*>(params_.team_sums + index) =
+          static_cast<uint64_t>(params_.epoch) << 32 | sum_bits;
+    }
+  }
+
+ private:
+  static __device__ BlockSource Source(const DevicePlane& plane, int x, int y) {
+    return {plane.data + static_cast<int64_t>(y) * kBlockStep * plane.stride + x * kBlockStep * plane.step * kBytes,
+            plane.end, plane.stride, plane.step, plane.shift};
+  }
+  __device__ float4* KeptTerms(int stored) {
+    return reinterpret_cast<float4*>(params_.kept_terms) + static_cast<size_t>(stored) * (kSlots * kTileBlocks) +
+           threadIdx.x;
+  }
+
+  const KernelParams& params_;
+  Shared& shared_;
+  const int plane_;
+  float4* const slots_;  // this thread's
+};
+
+template <int kBytes>
+__device__ void Score(const KernelParams& params) {
+  __shared__ Shared shared;
+  if (threadIdx.x == 0) {
+    const uint32_t ticket = atomicAdd(params.tickets, 1) - params.ticket_base;
+    int segment = 0;
+    while (ticket >= static_cast<uint32_t>(params.segments[segment].end_ticket)) ++segment;
+    shared.ticket = ticket;
+    shared.segment = segment;
+    // The launch before is over, and this one counts in the other counter.
+    if (ticket == 0) params.stored[(params.epoch + 1) & 1] = 0;
+  }
+  __syncthreads();
+  const int segment = shared.segment;
+  const int first_ticket = segment == 0 ? 0 : params.segments[segment - 1].end_ticket;
+  const int tile = params.segments[segment].first_tile + static_cast<int>(shared.ticket) - first_ticket;
+  DeviceTeam<kBytes> team(params, shared, params.segments[segment].plane);
+  if (tile < params.segments[segment].end_tile) {
+    if (params.tile_terms != nullptr) {
+      team.CompactTile(tile);
+    } else {
+      team.RunTile(tile);
+    }
+  } else if (params.tile_terms == nullptr) {
+    team.RunTeam(segment);
+  }
+}
+
+}  // namespace
+
+// 5 thread blocks a multiprocessor: at most 102 registers a thread.
+extern "C" __global__ void __launch_bounds__(kTileBlocks, 5) psnrhvs_score_8(const __grid_constant__ KernelParams p) {
+  Score<1>(p);
+}
+
+extern "C" __global__ void __launch_bounds__(kTileBlocks, 4) psnrhvs_score_16(const __grid_constant__ KernelParams p) {
+  Score<2>(p);
+}
+
+// A thread block a tile.
+extern "C" __global__ void __launch_bounds__(kTileBlocks) psnrhvs_gather_terms(const __grid_constant__ GatherParams p) {
+  __shared__ uint32_t warp_sums[2][kWarps];
+  const int tile = static_cast<int>(blockIdx.x);
+  int plane = 0;
+  while (tile >= p.first_tiles[plane + 1]) ++plane;
+  uint32_t before = 0;        // terms of all tiles before
+  uint32_t before_plane = 0;  // of those, terms of planes before
+  for (int i = static_cast<int>(threadIdx.x); i < tile; i += kTileBlocks) {
+    const uint32_t count = p.tile_counts[i];
+    before += count;
+    if (i < p.first_tiles[plane]) before_plane += count;
+  }
+  for (int distance = 16; distance > 0; distance /= 2) {
+    before += __shfl_xor_sync(kAllLanes, before, distance);
+    before_plane += __shfl_xor_sync(kAllLanes, before_plane, distance);
+  }
+  if (threadIdx.x % 32 == 0) {
+    warp_sums[0][threadIdx.x / 32] = before;
+    warp_sums[1][threadIdx.x / 32] = before_plane;
+  }
+  __syncthreads();
+  before = before_plane = 0;
+  for (int w = 0; w < kWarps; ++w) {
+    before += warp_sums[0][w];
+    before_plane += warp_sums[1][w];
+  }
+  const uint32_t count = p.tile_counts[tile];
+  const float* source = p.tile_terms + static_cast<size_t>(tile) * kTileBlocks * kBlockTerms;
+  for (uint32_t i = threadIdx.x; i < count; i += kTileBlocks) p.terms[before + i] = source[i];
+  if (tile == p.first_tiles[plane + 1] - 1 && threadIdx.x == 0) p.counts[plane] = before + count - before_plane;
+}
+
+}  // namespace psnrhvs
