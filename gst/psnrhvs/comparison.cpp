@@ -60,8 +60,9 @@ bool PeerIsLive(GstAggregatorPad* pad) {
 }  // namespace
 
 Comparison::Comparison(GstAggregator* element, GstAggregatorPad* reference, GstAggregatorPad* distorted,
-                       const Settings& settings)
+                       const Backend* backend, const Settings& settings)
     : element_(element),
+      backend_(backend),
       settings_(settings),
       reference_(reference, "ref_sink", Side::kReference),
       distorted_(distorted, "dist_sink", Side::kDistorted),
@@ -95,7 +96,12 @@ void Comparison::Salvage() {
     if (entry.outcome != Outcome::kScored || pending_ == 0) continue;
     --pending_;
     const Result<FrameScore> score = engine_->Collect();
-    if (!score.ok()) break;
+    if (!score.ok()) {
+      // The engine may still be reading the others' buffers, and waits until it is not.
+      engine_.reset();
+      engine_geometry_.reset();
+      break;
+    }
     FrameReport report{entry.reference.timing, entry.distorted.timing.running_time, *score, {}};
     Record(&report);
   }
@@ -159,6 +165,10 @@ void Comparison::SetCaps(GstAggregatorPad* pad, GstCaps* caps) {
   GstVideoInfo info;
   if (!gst_video_info_from_caps(&info, caps)) {
     Fail(Status(StatusCode::kInvalidArgument, std::string("Caps on ") + own.name + " are no raw video"));
+    return;
+  }
+  if (const Status status = backend_->CheckCaps(caps); !status.ok()) {
+    Fail(Status(status.code(), std::string("On ") + own.name + " " + status.message()));
     return;
   }
   const Result<FrameGeometry> geometry = GeometryOf(info);
@@ -466,7 +476,7 @@ bool Comparison::PrepareEngine(const Frame& reference, const Frame& distorted) {
   }
   engine_.reset();
   engine_geometry_.reset();
-  auto engine = CreateEngine(ref.geometry, settings_.backend);
+  auto engine = backend_->CreateEngine(ref.geometry);
   if (!engine.ok()) return Fail(engine.status());
   engine_ = std::move(*engine);
   engine_geometry_ = ref.geometry;
@@ -504,9 +514,13 @@ GstFlowReturn Comparison::Submit(Frame reference, Frame distorted) {
     return GST_FLOW_OK;
   }
   const auto map = [&](const Frame& frame, const char* pad, std::optional<MappedFrame>* mapping) {
-    auto mapped = MappedFrame::Map(frame.buffer.get(), frame.format->info, *engine_geometry_);
-    if (!mapped.ok())
-      return Fail(Status(mapped.status().code(), std::string("On ") + pad + " " + mapped.status().message()));
+    const auto fail = [&](const Status& status) {
+      return Fail(Status(status.code(), std::string("On ") + pad + " " + status.message()));
+    };
+    const auto access = backend_->Access(frame.buffer.get());
+    if (!access.ok()) return fail(access.status());
+    auto mapped = MappedFrame::Map(frame.buffer.get(), frame.format->info, *engine_geometry_, *access);
+    if (!mapped.ok()) return fail(mapped.status());
     *mapping = std::move(*mapped);
     return true;
   };

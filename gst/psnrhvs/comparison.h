@@ -52,8 +52,8 @@ struct Settings {
 // One run of the element, from start to stop.
 class Comparison {
  public:
-  // The pads belong to `element` and live as long.
-  Comparison(GstAggregator* element, GstAggregatorPad* reference, GstAggregatorPad* distorted,
+  // The pads and the backend, which has been started, belong to `element` and live as long.
+  Comparison(GstAggregator* element, GstAggregatorPad* reference, GstAggregatorPad* distorted, const Backend* backend,
              const Settings& settings);
 
   // Opens the results file. On failure an error was posted and the element must not start.
@@ -178,6 +178,7 @@ class Comparison {
   void CompareLabels();
 
   GstAggregator* const element_;
+  const Backend* const backend_;
   const Settings settings_;
   Input reference_;
   Input distorted_;
@@ -185,10 +186,10 @@ class Comparison {
   Pairing pairing_;
   LeadGate gate_;
 
-  std::optional<FrameGeometry> engine_geometry_;
-  std::unique_ptr<Engine> engine_;
   std::deque<InFlight> in_flight_;
-  int pending_ = 0;  // of those, pairs submitted to the engine
+  std::optional<FrameGeometry> engine_geometry_;
+  std::unique_ptr<Engine> engine_;  // ends before the buffers that it may still be reading
+  int pending_ = 0;                 // of those, pairs submitted to the engine
 
   std::shared_ptr<const Format> src_format_;
   std::shared_ptr<const GstSegment> src_segment_;

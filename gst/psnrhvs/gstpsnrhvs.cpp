@@ -11,7 +11,8 @@
  *
  * ## Pads
  * `ref_sink` and `dist_sink` take raw video of the same size, chroma subsampling and depth; layouts
- * may differ (I420 against NV12). `src` gives the reference's buffers, timestamps and memory
+ * may differ (I420 against NV12), and so may the memory: each side may be in CUDA memory
+ * (`memory:CUDAMemory`) where the CUDA backend computes. `src` gives the reference's buffers, timestamps and memory
  * untouched. Reference buffers that were not scored pass without metadata.
  *
  * ## Messages
@@ -67,7 +68,10 @@ GST_DEBUG_CATEGORY(gst_psnr_hvs_debug);
 namespace {
 
 using psnrhvs::AlarmSettings;
+using psnrhvs::Backend;
+using psnrhvs::BackendChoice;
 using psnrhvs::Comparison;
+using psnrhvs::CudaReduction;
 using psnrhvs::GstPtr;
 using psnrhvs::PairingSettings;
 using psnrhvs::ResultsFormat;
@@ -83,7 +87,11 @@ enum {
   PROP_PAIRING,
   PROP_DIST_OFFSET,
   PROP_ALIGN,
+  PROP_BACKEND,
   PROP_THREADS,
+  PROP_CUDA_DEVICE_ID,
+  PROP_CUDA_REDUCTION,
+  PROP_VERIFY,
   PROP_MAX_LEAD_FRAMES,
   PROP_MAX_LEAD_TIME,
   PROP_STALL_TIMEOUT,
@@ -104,19 +112,6 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr guint kMaxWindow = 100000;  // frames; bounds the work a frame
 constexpr GstClockTime kWatchInterval = GST_SECOND;
 
-GstStaticPadTemplate RefSinkTemplate() {
-  return GST_STATIC_PAD_TEMPLATE("ref_sink", GST_PAD_SINK, GST_PAD_ALWAYS,
-                                 GST_STATIC_CAPS(GST_VIDEO_CAPS_MAKE(PSNRHVS_FORMATS)));
-}
-GstStaticPadTemplate DistSinkTemplate() {
-  return GST_STATIC_PAD_TEMPLATE("dist_sink", GST_PAD_SINK, GST_PAD_ALWAYS,
-                                 GST_STATIC_CAPS(GST_VIDEO_CAPS_MAKE(PSNRHVS_FORMATS)));
-}
-GstStaticPadTemplate SrcTemplate() {
-  return GST_STATIC_PAD_TEMPLATE("src", GST_PAD_SRC, GST_PAD_ALWAYS,
-                                 GST_STATIC_CAPS(GST_VIDEO_CAPS_MAKE(PSNRHVS_FORMATS)));
-}
-
 }  // namespace
 
 struct _GstPsnrHvs {
@@ -124,6 +119,7 @@ struct _GstPsnrHvs {
 
   GstAggregatorPad* ref_sink;
   GstAggregatorPad* dist_sink;
+  Backend* backend;
   // Under the object lock.
   Settings settings;
   bool running;  // between start() and stop()
@@ -147,6 +143,29 @@ static GType gst_psnr_hvs_results_format_get_type() {
       {0, nullptr, nullptr},
   };
   static const GType type = g_enum_register_static("GstPsnrHvsResultsFormat", values);
+  return type;
+}
+
+#define GST_TYPE_PSNR_HVS_BACKEND (gst_psnr_hvs_backend_get_type())
+static GType gst_psnr_hvs_backend_get_type() {
+  static const GEnumValue values[] = {
+      {static_cast<gint>(BackendChoice::kAuto), "CUDA if a device works, else the CPU", "auto"},
+      {static_cast<gint>(BackendChoice::kCpu), "The CPU", "cpu"},
+      {static_cast<gint>(BackendChoice::kCuda), "CUDA; an error at start if that is not possible", "cuda"},
+      {0, nullptr, nullptr},
+  };
+  static const GType type = g_enum_register_static("GstPsnrHvsBackend", values);
+  return type;
+}
+
+#define GST_TYPE_PSNR_HVS_CUDA_REDUCTION (gst_psnr_hvs_cuda_reduction_get_type())
+static GType gst_psnr_hvs_cuda_reduction_get_type() {
+  static const GEnumValue values[] = {
+      {static_cast<gint>(CudaReduction::kDevice), "On the device", "device"},
+      {static_cast<gint>(CudaReduction::kHost), "On the host, from all terms: slow, a cross-check", "host"},
+      {0, nullptr, nullptr},
+  };
+  static const GType type = g_enum_register_static("GstPsnrHvsCudaReduction", values);
   return type;
 }
 
@@ -225,6 +244,18 @@ static void gst_psnr_hvs_set_property(GObject* object, guint id, const GValue* v
     case PROP_ALIGN:
       settings.pairing.align_start = g_value_get_enum(value) == ALIGN_START;
       break;
+    case PROP_BACKEND:
+      settings.backend.choice = static_cast<BackendChoice>(g_value_get_enum(value));
+      break;
+    case PROP_CUDA_DEVICE_ID:
+      settings.backend.cuda_device_id = g_value_get_int(value);
+      break;
+    case PROP_CUDA_REDUCTION:
+      settings.backend.cuda_reduction = static_cast<CudaReduction>(g_value_get_enum(value));
+      break;
+    case PROP_VERIFY:
+      settings.backend.verify = g_value_get_boolean(value);
+      break;
     case PROP_THREADS:
       settings.backend.threads = static_cast<int>(g_value_get_uint(value));
       break;
@@ -292,6 +323,18 @@ static void gst_psnr_hvs_get_property(GObject* object, guint id, GValue* value, 
     case PROP_ALIGN:
       g_value_set_enum(value, settings.pairing.align_start ? ALIGN_START : ALIGN_TIME);
       break;
+    case PROP_BACKEND:
+      g_value_set_enum(value, static_cast<gint>(settings.backend.choice));
+      break;
+    case PROP_CUDA_DEVICE_ID:
+      g_value_set_int(value, settings.backend.cuda_device_id);
+      break;
+    case PROP_CUDA_REDUCTION:
+      g_value_set_enum(value, static_cast<gint>(settings.backend.cuda_reduction));
+      break;
+    case PROP_VERIFY:
+      g_value_set_boolean(value, settings.backend.verify);
+      break;
     case PROP_THREADS:
       g_value_set_uint(value, static_cast<guint>(settings.backend.threads));
       break;
@@ -349,8 +392,16 @@ static gboolean gst_psnr_hvs_start(GstAggregator* aggregator) {
   GST_OBJECT_LOCK(self);
   const Settings settings = self->settings;
   GST_OBJECT_UNLOCK(self);
-  auto comparison = std::make_shared<Comparison>(aggregator, self->ref_sink, self->dist_sink, settings);
-  if (!comparison->Start()) return FALSE;
+  const psnrhvs::Status status = self->backend->Start(settings.backend);
+  if (!status.ok()) {
+    GST_ELEMENT_ERROR(self, RESOURCE, NOT_FOUND, ("%s", status.message().c_str()), (nullptr));
+    return FALSE;
+  }
+  auto comparison = std::make_shared<Comparison>(aggregator, self->ref_sink, self->dist_sink, self->backend, settings);
+  if (!comparison->Start()) {
+    self->backend->Stop();
+    return FALSE;
+  }
   GST_OBJECT_LOCK(self);
   self->comparison.swap(comparison);
   self->running = true;
@@ -371,6 +422,7 @@ static gboolean gst_psnr_hvs_stop(GstAggregator* aggregator) {
   self->running = false;
   GST_OBJECT_UNLOCK(self);
   self->comparison->Stop();
+  self->backend->Stop();
   return TRUE;
 }
 
@@ -456,21 +508,33 @@ static gboolean gst_psnr_hvs_sink_event(GstAggregator* aggregator, GstAggregator
   return GST_AGGREGATOR_CLASS(gst_psnr_hvs_parent_class)->sink_event(aggregator, pad, event);
 }
 
-// The template, with the format limited to layouts of the other pad's samples if that leaves
+// What the backend takes. The reference's buffers go on downstream, so of that what downstream takes too,
+// if there is any.
+static GstCaps* gst_psnr_hvs_offered_caps(GstPsnrHvs* self, GstAggregatorPad* pad) {
+  GST_OBJECT_LOCK(self);
+  const BackendChoice choice = self->settings.backend.choice;
+  GST_OBJECT_UNLOCK(self);
+  GstPtr<GstCaps> offered(self->backend->OfferedCaps(choice));
+  if (pad != self->ref_sink) return offered.release();
+  GstPtr<GstCaps> passable(gst_pad_peer_query_caps(GST_AGGREGATOR_SRC_PAD(self), offered.get()));
+  return gst_caps_is_empty(passable.get()) ? offered.release() : passable.release();
+}
+
+// What is offered, with the format limited to layouts of the other pad's samples if that leaves
 // something of `filter`. Never the size: a mismatch has to arrive here to be explained.
 static GstCaps* gst_psnr_hvs_query_caps(GstPsnrHvs* self, GstAggregatorPad* pad, GstCaps* filter) {
-  const GstPtr<GstCaps> template_caps(gst_pad_get_pad_template_caps(GST_PAD(pad)));
+  const GstPtr<GstCaps> offered(gst_psnr_hvs_offered_caps(self, pad));
   const auto intersect = [filter](GstCaps* caps) {
     return filter ? gst_caps_intersect_full(filter, caps, GST_CAPS_INTERSECT_FIRST) : gst_caps_ref(caps);
   };
   const GstPtr<GstCaps> other(gst_pad_get_current_caps(GST_PAD(gst_psnr_hvs_other_pad(self, pad))));
   GstVideoInfo info;
   if (other && gst_video_info_from_caps(&info, other.get())) {
-    const GstPtr<GstCaps> same_samples(psnrhvs::RestrictToLayoutsOf(template_caps.get(), GST_VIDEO_INFO_FORMAT(&info)));
+    const GstPtr<GstCaps> same_samples(psnrhvs::RestrictToLayoutsOf(offered.get(), GST_VIDEO_INFO_FORMAT(&info)));
     GstPtr<GstCaps> restricted(intersect(same_samples.get()));
     if (!gst_caps_is_empty(restricted.get())) return restricted.release();
   }
-  return intersect(template_caps.get());
+  return intersect(offered.get());
 }
 
 static gboolean gst_psnr_hvs_sink_query(GstAggregator* aggregator, GstAggregatorPad* pad, GstQuery* query) {
@@ -490,9 +554,27 @@ static gboolean gst_psnr_hvs_sink_query(GstAggregator* aggregator, GstAggregator
       gst_query_set_accept_caps_result(query, gst_caps_is_subset(caps, template_caps.get()));
       return TRUE;
     }
+    case GST_QUERY_CONTEXT:
+      if (self->backend->AnswerContextQuery(query)) return TRUE;
+      [[fallthrough]];
     default:
       return GST_AGGREGATOR_CLASS(gst_psnr_hvs_parent_class)->sink_query(aggregator, pad, query);
   }
+}
+
+static gboolean gst_psnr_hvs_src_query(GstAggregator* aggregator, GstQuery* query) {
+  GstPsnrHvs* self = GST_PSNR_HVS(aggregator);
+  if (GST_QUERY_TYPE(query) == GST_QUERY_CONTEXT && self->backend->AnswerContextQuery(query)) return TRUE;
+  return GST_AGGREGATOR_CLASS(gst_psnr_hvs_parent_class)->src_query(aggregator, query);
+}
+
+static void gst_psnr_hvs_set_context(GstElement* element, GstContext* context) {
+  GstPsnrHvs* self = GST_PSNR_HVS(element);
+  GST_OBJECT_LOCK(self);
+  const gint device_id = self->settings.backend.cuda_device_id;
+  GST_OBJECT_UNLOCK(self);
+  self->backend->SetContext(context, device_id);
+  GST_ELEMENT_CLASS(gst_psnr_hvs_parent_class)->set_context(element, context);
 }
 
 static gboolean gst_psnr_hvs_src_event(GstAggregator* aggregator, GstEvent* event) {
@@ -516,9 +598,13 @@ static gboolean gst_psnr_hvs_negotiate(GstAggregator* aggregator) {
 // Strides and offsets of any kind are read where they are. What the reference's upstream may do is
 // also downstream's business: its buffers go there.
 static gboolean gst_psnr_hvs_propose_allocation(GstPsnrHvs* self, GstAggregatorPad* pad, GstQuery* query) {
-  if (pad == self->ref_sink) return gst_pad_peer_query(GST_AGGREGATOR_SRC_PAD(self), query);
-  gst_query_add_allocation_meta(query, GST_VIDEO_META_API_TYPE, nullptr);
-  return TRUE;
+  gboolean answered = TRUE;
+  if (pad == self->ref_sink) {
+    answered = gst_pad_peer_query(GST_AGGREGATOR_SRC_PAD(self), query);
+  } else {
+    gst_query_add_allocation_meta(query, GST_VIDEO_META_API_TYPE, nullptr);
+  }
+  return self->backend->ProposePool(query) || answered;
 }
 
 static gboolean gst_psnr_hvs_sink_query_pre_queue(GstAggregator* aggregator, GstAggregatorPad* pad, GstQuery* query) {
@@ -541,6 +627,7 @@ static GstFlowReturn gst_psnr_hvs_aggregate(GstAggregator* aggregator, gboolean 
 static void gst_psnr_hvs_finalize(GObject* object) {
   GstPsnrHvs* self = GST_PSNR_HVS(object);
   self->comparison.~shared_ptr();
+  delete self->backend;
   self->settings.~Settings();
   G_OBJECT_CLASS(gst_psnr_hvs_parent_class)->finalize(object);
 }
@@ -579,6 +666,23 @@ static void gst_psnr_hvs_install_properties(GObjectClass* klass) {
       klass, PROP_ALIGN,
       g_param_spec_enum("align", "Align", "What the running times of the inputs are counted from",
                         GST_TYPE_PSNR_HVS_ALIGN, ALIGN_TIME, flags));
+  g_object_class_install_property(
+      klass, PROP_BACKEND,
+      g_param_spec_enum("backend", "Backend", "What computes the scores", GST_TYPE_PSNR_HVS_BACKEND,
+                        static_cast<gint>(defaults.backend.choice), flags));
+  g_object_class_install_property(
+      klass, PROP_CUDA_DEVICE_ID,
+      g_param_spec_int("cuda-device-id", "CUDA device", "Number of the CUDA device (-1 = the pipeline's, or the first)",
+                       -1, G_MAXINT, defaults.backend.cuda_device_id, flags));
+  g_object_class_install_property(
+      klass, PROP_CUDA_REDUCTION,
+      g_param_spec_enum("cuda-reduction", "CUDA reduction", "Where the CUDA backend adds terms up, with equal bits",
+                        GST_TYPE_PSNR_HVS_CUDA_REDUCTION, static_cast<gint>(defaults.backend.cuda_reduction), flags));
+  g_object_class_install_property(
+      klass, PROP_VERIFY,
+      g_param_spec_boolean("verify", "Verify",
+                           "Let the CUDA backend compute both reductions and end with an error if they differ: slow",
+                           defaults.backend.verify, flags));
   g_object_class_install_property(
       klass, PROP_THREADS,
       g_param_spec_uint("threads", "Threads", "Threads of the CPU backend (0 = all cores the process may use)", 0, 1024,
@@ -645,13 +749,17 @@ static void gst_psnr_hvs_class_init(GstPsnrHvsClass* klass) {
   gst_psnr_hvs_install_properties(object_class);
 
   GstElementClass* element_class = GST_ELEMENT_CLASS(klass);
-  static GstStaticPadTemplate ref_sink_template = RefSinkTemplate();
-  static GstStaticPadTemplate dist_sink_template = DistSinkTemplate();
-  static GstStaticPadTemplate src_template = SrcTemplate();
-  gst_element_class_add_static_pad_template_with_gtype(element_class, &ref_sink_template, GST_TYPE_AGGREGATOR_PAD);
-  gst_element_class_add_static_pad_template_with_gtype(element_class, &dist_sink_template, GST_TYPE_AGGREGATOR_PAD);
-  gst_element_class_add_static_pad_template_with_gtype(element_class, &src_template, GST_TYPE_AGGREGATOR_PAD);
+  const GstPtr<GstCaps> caps(Backend::TemplateCaps());
+  const auto add_template = [&](const char* name, GstPadDirection direction) {
+    gst_element_class_add_pad_template(
+        element_class,
+        gst_pad_template_new_with_gtype(name, direction, GST_PAD_ALWAYS, caps.get(), GST_TYPE_AGGREGATOR_PAD));
+  };
+  add_template("ref_sink", GST_PAD_SINK);
+  add_template("dist_sink", GST_PAD_SINK);
+  add_template("src", GST_PAD_SRC);
   element_class->change_state = gst_psnr_hvs_change_state;
+  element_class->set_context = gst_psnr_hvs_set_context;
   gst_element_class_set_static_metadata(element_class, "PSNR-HVS", "Filter/Analyzer/Video",
                                         "Scores a distorted video against its reference with exact PSNR-HVS",
                                         "The psnrhvs developers");
@@ -664,12 +772,15 @@ static void gst_psnr_hvs_class_init(GstPsnrHvsClass* klass) {
   aggregator_class->sink_event_pre_queue = gst_psnr_hvs_sink_event_pre_queue;
   aggregator_class->sink_event = gst_psnr_hvs_sink_event;
   aggregator_class->sink_query = gst_psnr_hvs_sink_query;
+  aggregator_class->src_query = gst_psnr_hvs_src_query;
   aggregator_class->src_event = gst_psnr_hvs_src_event;
   aggregator_class->negotiate = gst_psnr_hvs_negotiate;
   aggregator_class->sink_query_pre_queue = gst_psnr_hvs_sink_query_pre_queue;
 
   psnrhvs::RegisterMeta();
   gst_type_mark_as_plugin_api(GST_TYPE_PSNR_HVS_RESULTS_FORMAT, static_cast<GstPluginAPIFlags>(0));
+  gst_type_mark_as_plugin_api(GST_TYPE_PSNR_HVS_BACKEND, static_cast<GstPluginAPIFlags>(0));
+  gst_type_mark_as_plugin_api(GST_TYPE_PSNR_HVS_CUDA_REDUCTION, static_cast<GstPluginAPIFlags>(0));
   gst_type_mark_as_plugin_api(GST_TYPE_PSNR_HVS_PAIRING, static_cast<GstPluginAPIFlags>(0));
   gst_type_mark_as_plugin_api(GST_TYPE_PSNR_HVS_ALIGN, static_cast<GstPluginAPIFlags>(0));
   gst_type_mark_as_plugin_api(GST_TYPE_PSNR_HVS_FAIL_AT, static_cast<GstPluginAPIFlags>(0));
@@ -689,6 +800,7 @@ static void gst_psnr_hvs_init(GstPsnrHvs* self) {
   new (&self->settings) Settings;
   self->ref_sink = gst_psnr_hvs_add_sink(self, "ref_sink");
   self->dist_sink = gst_psnr_hvs_add_sink(self, "dist_sink");
-  new (&self->comparison) std::shared_ptr<Comparison>(
-      std::make_shared<Comparison>(GST_AGGREGATOR(self), self->ref_sink, self->dist_sink, self->settings));
+  self->backend = new Backend(GST_ELEMENT(self));
+  new (&self->comparison) std::shared_ptr<Comparison>(std::make_shared<Comparison>(
+      GST_AGGREGATOR(self), self->ref_sink, self->dist_sink, self->backend, self->settings));
 }

@@ -93,15 +93,17 @@ bool InsideMapping(const GstVideoFrame& frame, const PlaneView& plane, int compo
 
 }  // namespace
 
-Result<MappedFrame> MappedFrame::Map(GstBuffer* buffer, const GstVideoInfo& info, const FrameGeometry& geometry) {
+Result<MappedFrame> MappedFrame::Map(GstBuffer* buffer, const GstVideoInfo& info, const FrameGeometry& geometry,
+                                     const BufferAccess& access) {
   auto frame = std::make_unique<GstVideoFrame>();
   // The buffer stays referenced by its owner longer than the mapping lives.
-  const auto flags = static_cast<GstMapFlags>(static_cast<int>(GST_MAP_READ) | GST_VIDEO_FRAME_MAP_FLAG_NO_REF);
+  const auto flags = static_cast<GstMapFlags>(static_cast<int>(access.map_flags) | GST_VIDEO_FRAME_MAP_FLAG_NO_REF);
   const Status misfit(StatusCode::kInvalidArgument, "a buffer of " + std::to_string(gst_buffer_get_size(buffer)) +
                                                         " bytes cannot be read as " + DescribeVideo(info) +
                                                         ": upstream sends buffers that do not fit its caps");
   if (!gst_video_frame_map(frame.get(), const_cast<GstVideoInfo*>(&info), buffer, flags)) return misfit;
   MappedFrame mapped(std::unique_ptr<GstVideoFrame, Unmap>(frame.release()), geometry);
+  mapped.view_.memory = access.memory;
   if (GST_VIDEO_FRAME_FORMAT(mapped.frame_.get()) != GST_VIDEO_INFO_FORMAT(&info)) return misfit;
   for (int p = 0; p < geometry.plane_count(); ++p) {
     if (!InsideMapping(*mapped.frame_, mapped.view_.planes[p], p, geometry.bytes_per_sample())) return misfit;

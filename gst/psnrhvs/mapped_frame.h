@@ -11,6 +11,7 @@
 
 #include "cpu/frame.h"
 #include "cpu/status.h"
+#include "gst/psnrhvs/backend.h"
 
 namespace psnrhvs {
 
@@ -18,6 +19,16 @@ namespace psnrhvs {
 #define PSNRHVS_FORMATS                                                                      \
   "{ I420, YV12, NV12, NV21, Y42B, NV16, Y444, I420_10LE, I422_10LE, Y444_10LE, I420_12LE, " \
   "I422_12LE, Y444_12LE, P010_10LE, P012_LE, GRAY8 }"
+
+// Those of them that buffers in CUDA memory can have: what GStreamer's CUDA library knows.
+#define PSNRHVS_CUDA_FEATURE "memory:CUDAMemory"
+#if GST_CHECK_VERSION(1, 28, 0)
+#define PSNRHVS_CUDA_FORMATS                                                           \
+  "{ I420, YV12, NV12, NV21, Y42B, Y444, I420_10LE, I422_10LE, Y444_10LE, I420_12LE, " \
+  "I422_12LE, Y444_12LE, P010_10LE, P012_LE }"
+#else
+#define PSNRHVS_CUDA_FORMATS "{ I420, YV12, NV12, NV21, Y42B, Y444, I420_10LE, I422_10LE, I422_12LE, P010_10LE }"
+#endif
 
 // Geometry of frames with these caps; kInvalidArgument says why they cannot be scored.
 Result<FrameGeometry> GeometryOf(const GstVideoInfo& info);
@@ -32,8 +43,9 @@ std::string DescribeVideo(const GstVideoInfo& info);
 // A buffer mapped for reading; unmapped when the last copy goes.
 class MappedFrame {
  public:
-  // Maps `buffer`, whose caps are `info`. kInvalidArgument if it cannot be mapped or is too small.
-  static Result<MappedFrame> Map(GstBuffer* buffer, const GstVideoInfo& info, const FrameGeometry& geometry);
+  // Maps `buffer`, whose caps are `info`, where it lies. kInvalidArgument if it cannot be mapped or is too small.
+  static Result<MappedFrame> Map(GstBuffer* buffer, const GstVideoInfo& info, const FrameGeometry& geometry,
+                                 const BufferAccess& access);
 
   const FrameView& view() const { return view_; }
 
