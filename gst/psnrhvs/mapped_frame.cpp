@@ -101,10 +101,16 @@ Result<MappedFrame> MappedFrame::Map(GstBuffer* buffer, const GstVideoInfo& info
   const Status misfit(StatusCode::kInvalidArgument, "a buffer of " + std::to_string(gst_buffer_get_size(buffer)) +
                                                         " bytes cannot be read as " + DescribeVideo(info) +
                                                         ": upstream sends buffers that do not fit its caps");
+  // GStreamer takes metadata of another picture for a programming error.
+  const GstVideoMeta* meta = gst_buffer_get_video_meta(buffer);
+  if (meta &&
+      (meta->format != GST_VIDEO_INFO_FORMAT(&info) || meta->width < static_cast<guint>(GST_VIDEO_INFO_WIDTH(&info)) ||
+       meta->height < static_cast<guint>(GST_VIDEO_INFO_HEIGHT(&info)))) {
+    return misfit;
+  }
   if (!gst_video_frame_map(frame.get(), const_cast<GstVideoInfo*>(&info), buffer, flags)) return misfit;
   MappedFrame mapped(std::unique_ptr<GstVideoFrame, Unmap>(frame.release()), geometry);
   mapped.view_.memory = access.memory;
-  if (GST_VIDEO_FRAME_FORMAT(mapped.frame_.get()) != GST_VIDEO_INFO_FORMAT(&info)) return misfit;
   for (int p = 0; p < geometry.plane_count(); ++p) {
     if (!InsideMapping(*mapped.frame_, mapped.view_.planes[p], p, geometry.bytes_per_sample())) return misfit;
   }
@@ -115,7 +121,12 @@ MappedFrame::MappedFrame(std::unique_ptr<GstVideoFrame, Unmap> frame, const Fram
     : frame_(std::move(frame)) {
   for (int p = 0; p < geometry.plane_count(); ++p) {
     PlaneView& plane = view_.planes[p];
-    plane.data = static_cast<const uint8_t*>(GST_VIDEO_FRAME_COMP_DATA(frame_.get(), p));
+    // The offset of the second of two interleaved components is 1 in GStreamer 1.22's table also where
+    // samples have two bytes, so it only tells which is the second.
+    const bool second = GST_VIDEO_FORMAT_INFO_POFFSET(frame_->info.finfo, p) > 0;
+    plane.data = static_cast<const uint8_t*>(
+                     GST_VIDEO_FRAME_PLANE_DATA(frame_.get(), GST_VIDEO_FRAME_COMP_PLANE(frame_.get(), p))) +
+                 (second ? geometry.bytes_per_sample() : 0);
     plane.stride_bytes = GST_VIDEO_FRAME_COMP_STRIDE(frame_.get(), p);
     plane.width = geometry.plane_width(p);
     plane.height = geometry.plane_height(p);
