@@ -241,12 +241,16 @@ END_TEST
 START_TEST(layouts_of_the_same_samples_are_compared_as_they_are) {
   static const char* const kPairs[][2] = {{"I420", "NV12"}, {"YV12", "NV21"},           {"Y42B", "NV16"},
                                           {"NV12", "I420"}, {"I420_10LE", "P010_10LE"}, {"P012_LE", "I420_12LE"}};
-  const auto caps = [](const char* format) {
-    return "video/x-raw,format=" + std::string(format) + ",width=320,height=240,framerate=25/1";
-  };
-  const Reports reports = RunPipeline(Two(Ball(5, caps(kPairs[_i][0])), Ball(5, caps(kPairs[_i][1]))));
-  CheckCounts(reports, 5, 0, 0);
-  CheckAllInfinite(reports);
+  // The ball moves, the bars have colours.
+  for (const char* pattern : {"ball", "smpte"}) {
+    const auto source = [&](const char* format) {
+      return std::string("videotestsrc num-buffers=5 pattern=") + pattern + " ! video/x-raw,format=" + format +
+             ",width=320,height=240,framerate=25/1";
+    };
+    const Reports reports = RunPipeline(Two(source(kPairs[_i][0]), source(kPairs[_i][1])));
+    CheckCounts(reports, 5, 0, 0, pattern);
+    CheckAllInfinite(reports, pattern);
+  }
 }
 END_TEST
 

@@ -141,8 +141,11 @@ GstPtr<GstBuffer> BufferOf(const Picture& picture, GstVideoFormat format, const 
   for (int c = 0; c < components; ++c) {
     const int bytes = picture.BytesPerSample();
     const guint8* from = picture.planes[c].data();
+    // The table's offset of P010's second chroma component is 1, where pack functions put it 2 bytes on.
+    guint8* plane = static_cast<guint8*>(GST_VIDEO_FRAME_PLANE_DATA(&frame, GST_VIDEO_FRAME_COMP_PLANE(&frame, c))) +
+                    (GST_VIDEO_FRAME_COMP_POFFSET(&frame, c) > 0 ? bytes : 0);
     for (int y = 0; y < GST_VIDEO_FRAME_COMP_HEIGHT(&frame, c); ++y) {
-      guint8* row = GST_VIDEO_FRAME_COMP_DATA(&frame, c) + y * GST_VIDEO_FRAME_COMP_STRIDE(&frame, c);
+      guint8* row = plane + y * GST_VIDEO_FRAME_COMP_STRIDE(&frame, c);
       for (int x = 0; x < GST_VIDEO_FRAME_COMP_WIDTH(&frame, c); ++x, from += bytes) {
         guint8* to = row + x * GST_VIDEO_FRAME_COMP_PSTRIDE(&frame, c);
         if (bytes == 1) {
