@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "gst/psnrhvs/mapped_frame.h"
 #include "tests/gst/element_checks.h"
 
 namespace psnrhvs::testing {
@@ -513,9 +514,10 @@ END_TEST
 
 START_TEST(caps_query_answers_the_template_before_the_other_pads_caps_and_where_nothing_else_is_left) {
   TwoPads pads;
-  const GstPtr<GstCaps> all(gst_pad_get_pad_template_caps(pads.pad(kDist)));
-  fail_unless(gst_caps_is_equal(Query(pads.pad(kDist)).get(), all.get()));
-  fail_unless_equals_int(static_cast<int>(FormatNames(all.get()).size()), 16);
+  // What device memory may hold depends on the build and the machine.
+  const GstPtr<GstCaps> all(gst_caps_from_string(GST_VIDEO_CAPS_MAKE(PSNRHVS_FORMATS)));
+  fail_unless(gst_caps_is_subset(all.get(), Query(pads.pad(kDist)).get()));
+  fail_unless_equals_int(static_cast<int>(FormatNames(Query(pads.pad(kDist)).get()).size()), 16);
   pads.SetCaps(kRef, kSmall);
   pads.Push(kRef, Frame(0));
   const GstPtr<GstCaps> only = Query(pads.pad(kDist), "video/x-raw,format=Y444,width=64,height=48");
