@@ -508,33 +508,38 @@ static gboolean gst_psnr_hvs_sink_event(GstAggregator* aggregator, GstAggregator
   return GST_AGGREGATOR_CLASS(gst_psnr_hvs_parent_class)->sink_event(aggregator, pad, event);
 }
 
-// What the backend takes. The reference's buffers go on downstream, so of that what downstream takes too,
-// if there is any.
-static GstCaps* gst_psnr_hvs_offered_caps(GstPsnrHvs* self, GstAggregatorPad* pad) {
+static GstCaps* gst_psnr_hvs_backend_caps(GstPsnrHvs* self) {
   GST_OBJECT_LOCK(self);
   const BackendChoice choice = self->settings.backend.choice;
   GST_OBJECT_UNLOCK(self);
-  GstPtr<GstCaps> offered(self->backend->OfferedCaps(choice));
+  return self->backend->OfferedCaps(choice);
+}
+
+// What the backend takes. The reference's buffers go on downstream, so of that what downstream takes too,
+// if there is any.
+static GstCaps* gst_psnr_hvs_offered_caps(GstPsnrHvs* self, GstAggregatorPad* pad) {
+  GstPtr<GstCaps> offered(gst_psnr_hvs_backend_caps(self));
   if (pad != self->ref_sink) return offered.release();
   GstPtr<GstCaps> passable(gst_pad_peer_query_caps(GST_AGGREGATOR_SRC_PAD(self), offered.get()));
   return gst_caps_is_empty(passable.get()) ? offered.release() : passable.release();
+}
+
+static GstCaps* gst_psnr_hvs_filter_caps(GstCaps* caps, GstCaps* filter) {
+  return filter ? gst_caps_intersect_full(filter, caps, GST_CAPS_INTERSECT_FIRST) : gst_caps_ref(caps);
 }
 
 // What is offered, with the format limited to layouts of the other pad's samples if that leaves
 // something of `filter`. Never the size: a mismatch has to arrive here to be explained.
 static GstCaps* gst_psnr_hvs_query_caps(GstPsnrHvs* self, GstAggregatorPad* pad, GstCaps* filter) {
   const GstPtr<GstCaps> offered(gst_psnr_hvs_offered_caps(self, pad));
-  const auto intersect = [filter](GstCaps* caps) {
-    return filter ? gst_caps_intersect_full(filter, caps, GST_CAPS_INTERSECT_FIRST) : gst_caps_ref(caps);
-  };
   const GstPtr<GstCaps> other(gst_pad_get_current_caps(GST_PAD(gst_psnr_hvs_other_pad(self, pad))));
   GstVideoInfo info;
   if (other && gst_video_info_from_caps(&info, other.get())) {
     const GstPtr<GstCaps> same_samples(psnrhvs::RestrictToLayoutsOf(offered.get(), GST_VIDEO_INFO_FORMAT(&info)));
-    GstPtr<GstCaps> restricted(intersect(same_samples.get()));
+    GstPtr<GstCaps> restricted(gst_psnr_hvs_filter_caps(same_samples.get(), filter));
     if (!gst_caps_is_empty(restricted.get())) return restricted.release();
   }
-  return intersect(offered.get());
+  return gst_psnr_hvs_filter_caps(offered.get(), filter);
 }
 
 static gboolean gst_psnr_hvs_sink_query(GstAggregator* aggregator, GstAggregatorPad* pad, GstQuery* query) {
@@ -564,8 +569,21 @@ static gboolean gst_psnr_hvs_sink_query(GstAggregator* aggregator, GstAggregator
 
 static gboolean gst_psnr_hvs_src_query(GstAggregator* aggregator, GstQuery* query) {
   GstPsnrHvs* self = GST_PSNR_HVS(aggregator);
-  if (GST_QUERY_TYPE(query) == GST_QUERY_CONTEXT && self->backend->AnswerContextQuery(query)) return TRUE;
-  return GST_AGGREGATOR_CLASS(gst_psnr_hvs_parent_class)->src_query(aggregator, query);
+  switch (GST_QUERY_TYPE(query)) {
+    case GST_QUERY_CAPS: {
+      GstCaps* filter;
+      gst_query_parse_caps(query, &filter);
+      const GstPtr<GstCaps> offered(gst_psnr_hvs_backend_caps(self));
+      const GstPtr<GstCaps> caps(gst_psnr_hvs_filter_caps(offered.get(), filter));
+      gst_query_set_caps_result(query, caps.get());
+      return TRUE;
+    }
+    case GST_QUERY_CONTEXT:
+      if (self->backend->AnswerContextQuery(query)) return TRUE;
+      [[fallthrough]];
+    default:
+      return GST_AGGREGATOR_CLASS(gst_psnr_hvs_parent_class)->src_query(aggregator, query);
+  }
 }
 
 static void gst_psnr_hvs_set_context(GstElement* element, GstContext* context) {
