@@ -46,14 +46,17 @@ std::string ConversionAdvice(const char* pad, const GstVideoInfo& have, const Gs
 bool InsideSegment(const GstSegment& segment, const GstBuffer* buffer, GstClockTime duration) {
   const GstClockTime start = GST_BUFFER_PTS(buffer);
   if (!GST_CLOCK_TIME_IS_VALID(start) || segment.format != GST_FORMAT_TIME) return true;
-  const GstClockTime stop = GST_CLOCK_TIME_IS_VALID(duration) ? start + duration : start;
+  GstClockTime stop = start;
+  if (GST_CLOCK_TIME_IS_VALID(duration) && __builtin_add_overflow(start, duration, &stop)) stop = GST_CLOCK_TIME_NONE;
   return gst_segment_clip(&segment, GST_FORMAT_TIME, start, stop, nullptr, nullptr);
 }
 
-bool PeerIsLive(GstAggregatorPad* pad) {
+// Asks through the element itself, because GstAggregator goes by the last answer that it saw.
+bool IsLive(GstAggregator* element) {
   const GstPtr<GstQuery> query(gst_query_new_latency());
   gboolean live = FALSE;
-  if (gst_pad_peer_query(GST_PAD(pad), query.get())) gst_query_parse_latency(query.get(), &live, nullptr, nullptr);
+  if (gst_pad_query(GST_AGGREGATOR_SRC_PAD(element), query.get()))
+    gst_query_parse_latency(query.get(), &live, nullptr, nullptr);
   return live;
 }
 
@@ -82,6 +85,7 @@ bool Comparison::Start() {
 }
 
 void Comparison::Stop() {
+  OpenPads(false);
   Salvage();
   engine_.reset();
   if (results_) WriteResults(results_->Complete(CurrentSummary()));
@@ -181,23 +185,30 @@ void Comparison::SetCaps(GstAggregatorPad* pad, GstCaps* caps) {
   CompareStreams();
   if (failed_) return;
 
-  live_ = PeerIsLive(reference_.pad) || PeerIsLive(distorted_.pad);
+  live_ = IsLive(element_);
   gate_.SetLive(live_);
   if (live_) {
     // Arrival a little apart and the computing itself take time too: allow a frame's.
     const GstClockTime period = FramePeriod(info);
     if (GST_CLOCK_TIME_IS_VALID(period)) {
-      gst_aggregator_set_latency(element_, period, period * MAX(settings_.lead.frames, 1u));
+      gst_aggregator_set_latency(element_, period, gst_util_uint64_scale(period, settings_.lead.frames, 1));
     }
   }
-  // GstAggregator admits one buffer a pad, or as many as its latency holds. A pipeline that is not
-  // live has no latency to keep, so there the property opens the pads and the gate sets the bound.
-  if (!live_) {
-    guint64 latency = 0;
-    g_object_get(element_, "latency", &latency, nullptr);
-    if (latency <= settings_.lead.time) {
-      g_object_set(element_, "latency", static_cast<guint64>(settings_.lead.time + GST_SECOND), nullptr);
-    }
+  OpenPads(!live_);
+}
+
+// GstAggregator admits one buffer a pad, or as many as its property `latency` holds. A pipeline that is not live has
+// no latency to keep, so there the property opens the pads while the element runs, and the gate sets the bound.
+void Comparison::OpenPads(bool open) {
+  const guint64 enough = settings_.lead.time + GST_SECOND;
+  guint64 latency = 0;
+  g_object_get(element_, "latency", &latency, nullptr);
+  if (open && latency < enough) {
+    users_latency_ = latency;
+    g_object_set(element_, "latency", enough, nullptr);
+  } else if (!open && users_latency_) {
+    if (latency == enough) g_object_set(element_, "latency", *users_latency_, nullptr);
+    users_latency_.reset();
   }
 }
 
@@ -340,7 +351,10 @@ bool Comparison::AddFrame(Input* owner, GstPtr<GstBuffer> buffer) {
   }
   if (owner == &reference_ && running_time) {
     reference_end_ = *running_time;
-    if (GST_CLOCK_TIME_IS_VALID(timing.duration)) *reference_end_ += static_cast<gint64>(timing.duration);
+    if (GST_CLOCK_TIME_IS_VALID(timing.duration) &&
+        __builtin_add_overflow(*running_time, timing.duration, &*reference_end_)) {
+      reference_end_ = G_MAXINT64;
+    }
   }
   frame.buffer = std::move(buffer);
   const bool counted = frame.counted;
@@ -385,6 +399,9 @@ GstFlowReturn Comparison::Aggregate(bool timeout) {
 
 GstFlowReturn Comparison::Decide(bool timeout) {
   HandleFlushes();
+  // The deadline of frames up to this time has passed, and not that of others which arrive meanwhile.
+  const GstClockTime due = timeout ? NextTime() : GST_CLOCK_TIME_NONE;
+  const auto is_due = [&] { return GST_CLOCK_TIME_IS_VALID(due) && NextTime() <= due; };
   bool deadline_passed = false;
   while (!failed_) {
     const Decision decision = pairing_.Next(deadline_passed);
@@ -420,20 +437,22 @@ GstFlowReturn Comparison::Decide(bool timeout) {
         break;
     }
     if (failed_) break;
-    if (starved && timeout && !deadline_passed) {
-      // What is there now is all that the oldest frame may wait for.
-      deadline_passed = true;
+    if (starved && !deadline_passed && is_due()) {
+      // What is there now is all that the oldest frame may wait for. It may be one that nobody has asked for yet.
+      if (reference_.frames.empty()) Feed(&reference_);
       if (ReferenceIsOver()) {
         // Live, nothing more can be scored.
         pairing_.SetEnded(Side::kDistorted, true);
       } else if (reference_.frames.empty()) {
         DropLateDistorted();
       }
+      deadline_passed = is_due();
       continue;
     }
     deadline_passed = deadline_passed && starved;
     // Results that nothing waits behind leave at once; pairs overlap only while more are at hand.
     const bool drain_all = starved || live_;
+    if (starved) PassUncounted();
     while (!in_flight_.empty() && (drain_all || pending_ >= (engine_ ? engine_->depth() : 1) ||
                                    in_flight_.front().outcome != Outcome::kScored)) {
       const GstFlowReturn flow = DrainOne();
@@ -447,6 +466,7 @@ GstFlowReturn Comparison::Decide(bool timeout) {
 // Gives up waiting for the reference of the oldest distorted frame, so that a reference that stands
 // still does not hold a live distorted input up.
 void Comparison::DropLateDistorted() {
+  if (distorted_.frames.empty()) Feed(&distorted_);
   if (distorted_.frames.empty()) return;
   pairing_.SetEnded(Side::kReference, true);
   const Decision decision = pairing_.Next(true);
@@ -615,8 +635,17 @@ bool Comparison::FailsQuality(const LiveSettings& live) {
   const Summary summary = CurrentSummary();
   const std::optional<PooledScore>& combined = summary.pooled[static_cast<int>(ScoreKind::kCombined)];
   const std::optional<PooledScore>& pooled = combined ? combined : summary.pooled[static_cast<int>(ScoreKind::kY)];
-  if (failed_ || !pooled || !(pooled->mean < live.fail_below_db)) return failed_;
+  if (failed_ || !(live.fail_below_db > -std::numeric_limits<double>::infinity())) return failed_;
+  if (pooled && pooled->mean >= live.fail_below_db) return false;
   failed_ = true;
+  if (!pooled) {
+    GST_ELEMENT_ERROR(element_, STREAM, FAILED,
+                      ("No frame was compared, so fail-below=%g is not met: the inputs hold "
+                       "no frames of equal time",
+                       live.fail_below_db),
+                      (nullptr));
+    return true;
+  }
   GST_ELEMENT_ERROR(
       element_, STREAM, FAILED,
       ("The quality is too low: the mean of %s over %" G_GUINT64_FORMAT " frames is %.4f dB, below fail-below=%g",
@@ -657,6 +686,7 @@ GstFlowReturn Comparison::Push(Frame frame) {
   // Only now are the stream's start, caps and segment sure to have been sent.
   for (GstPtr<GstEvent>& event : tags_) gst_pad_push_event(GST_AGGREGATOR_SRC_PAD(element_), event.release());
   tags_.clear();
+  gate_.NoteOutput();
   return flow;
 }
 

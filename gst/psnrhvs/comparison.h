@@ -168,6 +168,7 @@ class Comparison {
   Summary CurrentSummary() const;
   LiveSettings live_settings() const;
 
+  void OpenPads(bool open);
   void Post(GstPtr<GstStructure> structure);
   void PostUnpaired(const Input& owner, const Frame& frame);
   void AddEngineTime(gint64 start_us);
@@ -203,6 +204,7 @@ class Comparison {
   std::unique_ptr<ResultsWriter> results_;
   bool failed_ = false;
   bool live_ = false;
+  std::optional<guint64> users_latency_;  // what the property `latency` was before OpenPads raised it
 
   bool warned_rate_ = false;
   bool warned_chroma_ = false;

@@ -427,9 +427,20 @@ static gboolean gst_psnr_hvs_stop(GstAggregator* aggregator) {
 }
 
 static GstStateChangeReturn gst_psnr_hvs_change_state(GstElement* element, GstStateChange transition) {
-  if (transition == GST_STATE_CHANGE_PAUSED_TO_READY) {
-    // Pads are deactivated next, which waits for the threads that wait in the gate.
-    for (Side side : {Side::kReference, Side::kDistorted}) GST_PSNR_HVS(element)->comparison->gate().Suspend(side);
+  psnrhvs::LeadGate& gate = GST_PSNR_HVS(element)->comparison->gate();
+  switch (transition) {
+    case GST_STATE_CHANGE_PAUSED_TO_PLAYING:
+      gate.SetPlaying(true);
+      break;
+    case GST_STATE_CHANGE_PLAYING_TO_PAUSED:
+      gate.SetPlaying(false);
+      break;
+    case GST_STATE_CHANGE_PAUSED_TO_READY:
+      // Pads are deactivated next, which waits for the threads that wait in the gate.
+      for (Side side : {Side::kReference, Side::kDistorted}) gate.Suspend(side);
+      break;
+    default:
+      break;
   }
   return GST_ELEMENT_CLASS(gst_psnr_hvs_parent_class)->change_state(element, transition);
 }

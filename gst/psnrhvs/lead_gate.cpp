@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 #include "gst/psnrhvs/lead_gate.h"
 
+#include <algorithm>
 #include <chrono>
 
 namespace psnrhvs {
@@ -8,6 +9,8 @@ namespace {
 
 // Frames of an input that wait while the other has some too: enough to keep the engine fed.
 constexpr size_t kBalancedFrames = 4;
+// What a stall timeout is cut to, so that it can be added to a time.
+constexpr GstClockTime kForever = GstClockTime{100} * 365 * 24 * 60 * 60 * GST_SECOND;
 
 size_t Index(Side side) { return static_cast<size_t>(side); }
 
@@ -42,15 +45,15 @@ bool LeadGate::Admit(Side side, std::optional<gint64> running_time) {
       changed_.notify_all();
       return true;
     }
-    if (live_ || balanced || busy_ || settings_.stall_timeout == 0) {
+    if (MayStandStill() || balanced || settings_.stall_timeout == 0) {
       stalled = false;
       changed_.wait(lock);
       continue;
     }
-    if (!stalled) deadline = Clock::now() + std::chrono::nanoseconds(settings_.stall_timeout);
+    if (!stalled) deadline = Clock::now() + std::chrono::nanoseconds(std::min(settings_.stall_timeout, kForever));
     stalled = true;
-    if (changed_.wait_until(lock, deadline) == std::cv_status::timeout && Clock::now() >= deadline && !busy_ &&
-        other.queued.empty() && !other.ended && !own.suspended && AtLeadBound(own, running_time)) {
+    if (changed_.wait_until(lock, deadline) == std::cv_status::timeout && Clock::now() >= deadline &&
+        !MayStandStill() && other.queued.empty() && !other.ended && !own.suspended && AtLeadBound(own, running_time)) {
       return false;
     }
   }
@@ -73,6 +76,17 @@ void LeadGate::SetBusy(bool busy) {
   const std::lock_guard<std::mutex> lock(mutex_);
   busy_ = busy;
   changed_.notify_all();
+}
+
+void LeadGate::SetPlaying(bool playing) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  playing_ = playing;
+  changed_.notify_all();
+}
+
+void LeadGate::NoteOutput() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  output_ = true;
 }
 
 void LeadGate::SetEnded(Side side, bool ended) {

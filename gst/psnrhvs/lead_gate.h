@@ -38,6 +38,10 @@ class LeadGate {
   void SetLive(bool live);
   // Whether the element is deciding, computing or pushing: then a side that waits is not stalled.
   void SetBusy(bool busy);
+  // Whether the pipeline plays, and that something has left the element: a pipeline that is paused may stand still
+  // once it has shown its first frame.
+  void SetPlaying(bool playing);
+  void NoteOutput();
   // An ended side is never waited for; one that begins again is bounded again.
   void SetEnded(Side side, bool ended);
   // Lets everything through, so that the pad itself can refuse it (flush, stop, error).
@@ -58,6 +62,7 @@ class LeadGate {
     bool ended = false;
   };
 
+  bool MayStandStill() const { return live_ || busy_ || (output_ && !playing_); }
   bool AtLeadBound(const State& state, std::optional<gint64> running_time) const;
 
   const LeadSettings settings_;
@@ -65,6 +70,8 @@ class LeadGate {
   std::condition_variable changed_;
   bool live_ = false;
   bool busy_ = false;
+  bool playing_ = false;
+  bool output_ = false;
   std::array<State, 2> states_;
 };
 

@@ -219,10 +219,26 @@ std::optional<Summary> SummaryFrom(const GstStructure* structure) {
     return std::nullopt;
   }
   summary.skipped = skipped.value_or(0);
+  if (gst_structure_has_field(structure, "start-offset")) {
+    gint64 start_offset;
+    if (!gst_structure_get_int64(structure, "start-offset", &start_offset)) return std::nullopt;
+    summary.start_offset = start_offset;
+  }
   for (ScoreKind kind : kAllScoreKinds) {
     if (!GetPooled(structure, kind, &summary.pooled[static_cast<int>(kind)])) return std::nullopt;
   }
   return summary;
+}
+
+std::optional<AlarmReport> AlarmReportFrom(const GstStructure* structure) {
+  AlarmReport report;
+  report.raised = HasType(structure, "alarm");
+  if ((!report.raised && !HasType(structure, "recovered")) || !GetTiming(structure, &report.reference) ||
+      !Get(structure, "value", &report.value) || !Get(structure, "threshold", &report.threshold) ||
+      !Get(structure, "since", &report.since)) {
+    return std::nullopt;
+  }
+  return report;
 }
 
 std::string SummaryText(const Summary& summary) {

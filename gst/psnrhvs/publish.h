@@ -79,6 +79,7 @@ GstPtr<GstStructure> ToStructure(const AlarmReport& report);
 std::optional<FrameReport> FrameReportFrom(const GstStructure* structure);
 std::optional<UnpairedReport> UnpairedReportFrom(const GstStructure* structure);
 std::optional<Summary> SummaryFrom(const GstStructure* structure);
+std::optional<AlarmReport> AlarmReportFrom(const GstStructure* structure);
 
 // One line for people: mean dB, frames, backend.
 std::string SummaryText(const Summary& summary);

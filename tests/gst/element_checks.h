@@ -50,6 +50,10 @@ inline void CheckText(const std::string& text, const std::string& expected) {
   fail_unless(text == expected, "\"%s\" instead of \"%s\"", text.c_str(), expected.c_str());
 }
 
+inline void CheckStartsWith(const std::string& text, const std::string& start) {
+  CheckText(text.substr(0, start.size()), start);
+}
+
 inline double Double(uint64_t bits) {
   double value;
   std::memcpy(&value, &bits, sizeof(value));

@@ -161,6 +161,17 @@ GstPtr<GstBuffer> BufferOf(const Picture& picture, GstVideoFormat format, const 
   return buffer;
 }
 
+GstPtr<GstBuffer> SmallFrame(int n, GstClockTime pts, GstClockTime duration) {
+  Picture picture = MakePicture(16, 16, Chroma::k420, 8);
+  for (auto& plane : picture.planes) {
+    for (size_t i = 0; i < plane.size(); ++i) plane[i] = static_cast<uint8_t>(i * (n % 251 + 1) * 13 + n);
+  }
+  GstPtr<GstBuffer> buffer = BufferOf(picture, GST_VIDEO_FORMAT_I420);
+  GST_BUFFER_PTS(buffer.get()) = pts;
+  GST_BUFFER_DURATION(buffer.get()) = duration;
+  return buffer;
+}
+
 std::string CapsOf(GstVideoFormat format, int width, int height) {
   return std::string("video/x-raw,format=") + gst_video_format_to_string(format) + ",width=" + std::to_string(width) +
          ",height=" + std::to_string(height) + ",framerate=25/1";

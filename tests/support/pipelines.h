@@ -83,6 +83,13 @@ struct Layout {
 // A custom layout is described by a GstVideoMeta.
 GstPtr<GstBuffer> BufferOf(const Picture& picture, GstVideoFormat format, const Layout& layout = {});
 
+constexpr GstClockTime kPeriod = 40 * GST_MSECOND;  // 25 frames a second
+constexpr char kSmallCaps[] = "video/x-raw,format=I420,width=16,height=16,framerate=25/1";
+
+// A small picture of its own for every `n` (mod 251), due at `pts`. Buffers of equal `n` are equal.
+GstPtr<GstBuffer> SmallFrame(int n, GstClockTime pts, GstClockTime duration = kPeriod);
+inline GstPtr<GstBuffer> SmallFrame(int n) { return SmallFrame(n, n * kPeriod); }
+
 // Caps of that format and size at 25 frames a second.
 std::string CapsOf(GstVideoFormat format, int width, int height);
 

@@ -140,8 +140,10 @@ void Recorder::Take(GstMessage* message) {
       } else if (const auto pooled = SummaryFrom(structure)) {
         reports_.pooled.push_back(*pooled);
         reports_.order.push_back("pooled");
-      } else if (const std::string type = gst_structure_get_string(structure, "type");
-                 type == "frame" || type == "unpaired" || type == "pooled") {
+      } else if (const auto alarm = AlarmReportFrom(structure)) {
+        reports_.alarms.push_back(*alarm);
+        reports_.order.push_back(alarm->raised ? "alarm" : "recovered");
+      } else {
         g_error("a message is incomplete: %s", GstPtr<gchar>(gst_structure_to_string(structure)).get());
       }
       break;

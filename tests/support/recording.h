@@ -36,10 +36,11 @@ struct Reports {
   std::vector<FrameReport> frames;
   std::vector<UnpairedReport> unpaired;
   std::vector<Summary> pooled;
+  std::vector<AlarmReport> alarms;
   std::vector<Notice> errors, warnings, infos;
   std::vector<Output> outputs;
   // All of the above by one word each, with what left the source pad: "frame 3", "unpaired ref_sink 7", "pooled",
-  // "error", "warning", "info", "buffer 120000000", "caps", "tag", "gap", "eos".
+  // "alarm", "recovered", "error", "warning", "info", "buffer 120000000", "caps", "tag", "gap", "eos".
   std::vector<std::string> order;
   bool eos_posted = false;  // by a pipeline
 

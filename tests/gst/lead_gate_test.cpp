@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+#include "gst/psnrhvs/lead_gate.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <thread>
+
+namespace psnrhvs {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr GstClockTime kNever = 0;
+constexpr GstClockTime kSoon = 50 * GST_MSECOND;
+
+LeadSettings Lead(guint frames, GstClockTime time, GstClockTime stall_timeout) { return {frames, time, stall_timeout}; }
+
+// An Admit in a thread of its own.
+class Waiting {
+ public:
+  Waiting(LeadGate* gate, Side side, std::optional<gint64> time)
+      : admitted_(std::async(std::launch::async, [=] { return gate->Admit(side, time); })) {}
+  bool waits() const { return admitted_.wait_for(milliseconds(150)) == std::future_status::timeout; }
+  bool Get() { return admitted_.get(); }
+
+ private:
+  std::future<bool> admitted_;
+};
+
+TEST(LeadGate, LetsOneInputRunAheadByTheNumberOfFramesAndNoFurther) {
+  LeadGate gate(Lead(5, GST_SECOND, kNever));
+  for (int n = 0; n < 5; ++n) ASSERT_TRUE(gate.Admit(Side::kReference, n));
+  EXPECT_EQ(gate.Queued(Side::kReference), 5u);
+  Waiting sixth(&gate, Side::kReference, 5);
+  EXPECT_TRUE(sixth.waits());
+  gate.Release(Side::kReference);
+  EXPECT_TRUE(sixth.Get());
+  EXPECT_EQ(gate.Queued(Side::kReference), 5u);
+}
+
+TEST(LeadGate, LetsOneInputRunAheadByTheTimeAndNoFurther) {
+  LeadGate gate(Lead(1000, 100, kNever));
+  ASSERT_TRUE(gate.Admit(Side::kDistorted, 1000));
+  ASSERT_TRUE(gate.Admit(Side::kDistorted, 1099));
+  Waiting late(&gate, Side::kDistorted, 1100);
+  EXPECT_TRUE(late.waits());
+  gate.Release(Side::kDistorted);  // the oldest is 1099 now
+  EXPECT_TRUE(late.Get());
+}
+
+TEST(LeadGate, BoundsFramesWithoutTimesByTheirNumber) {
+  LeadGate gate(Lead(3, 1, kNever));
+  for (int n = 0; n < 3; ++n) ASSERT_TRUE(gate.Admit(Side::kReference, std::nullopt));
+  Waiting fourth(&gate, Side::kReference, std::nullopt);
+  EXPECT_TRUE(fourth.waits());
+  gate.Suspend(Side::kReference);
+  EXPECT_TRUE(fourth.Get());
+}
+
+TEST(LeadGate, HoldsAnInputBackAtFourFramesWhenTheOtherHasSomeOrHasEnded) {
+  for (bool ended : {false, true}) {
+    LeadGate gate(Lead(100, GST_SECOND, kNever));
+    if (ended) {
+      gate.SetEnded(Side::kDistorted, true);
+    } else {
+      ASSERT_TRUE(gate.Admit(Side::kDistorted, 0));
+    }
+    for (int n = 0; n < 4; ++n) ASSERT_TRUE(gate.Admit(Side::kReference, n));
+    Waiting fifth(&gate, Side::kReference, 4);
+    EXPECT_TRUE(fifth.waits()) << ended;
+    gate.Release(Side::kReference);
+    EXPECT_TRUE(fifth.Get()) << ended;
+  }
+}
+
+TEST(LeadGate, CallsItAStallWhenTheBoundHoldsForTheTimeoutAndNamesTheSettings) {
+  LeadGate gate(Lead(1, GST_SECOND, kSoon));
+  ASSERT_TRUE(gate.Admit(Side::kReference, 0));
+  EXPECT_FALSE(gate.Admit(Side::kReference, 1));
+  const std::string text = gate.StallText(Side::kReference);
+  for (const char* word : {"ref_sink", "dist_sink", "max-lead-frames", "max-lead-time", "stall-timeout", "queue"}) {
+    EXPECT_NE(text.find(word), std::string::npos) << word << " in " << text;
+  }
+}
+
+TEST(LeadGate, SeesNoStallWhileTheElementIsBusyOrLive) {
+  for (bool live : {false, true}) {
+    LeadGate gate(Lead(1, GST_SECOND, kSoon));
+    gate.SetLive(live);
+    gate.SetBusy(!live);
+    ASSERT_TRUE(gate.Admit(Side::kReference, 0));
+    Waiting second(&gate, Side::kReference, 1);
+    EXPECT_TRUE(second.waits()) << live;
+    gate.Release(Side::kReference);
+    EXPECT_TRUE(second.Get()) << live;
+  }
+}
+
+TEST(LeadGate, SeesNoStallInAPausedPipelineThatHasShownItsFirstFrame) {
+  LeadGate gate(Lead(1, GST_SECOND, kSoon));
+  gate.SetPlaying(true);
+  gate.SetPlaying(false);
+  gate.NoteOutput();
+  ASSERT_TRUE(gate.Admit(Side::kReference, 0));
+  Waiting second(&gate, Side::kReference, 1);
+  EXPECT_TRUE(second.waits());
+  gate.SetPlaying(true);
+  EXPECT_FALSE(second.Get());
+}
+
+TEST(LeadGate, SeesAStallInAPausedPipelineThatWaitsForItsFirstFrame) {
+  LeadGate gate(Lead(1, GST_SECOND, kSoon));
+  ASSERT_TRUE(gate.Admit(Side::kReference, 0));
+  EXPECT_FALSE(gate.Admit(Side::kReference, 1));
+}
+
+TEST(LeadGate, TakesTheLongestTimeoutAsItIs) {
+  LeadGate gate(Lead(1, GST_SECOND, static_cast<GstClockTime>(G_MAXINT64)));
+  ASSERT_TRUE(gate.Admit(Side::kReference, 0));
+  Waiting second(&gate, Side::kReference, 1);
+  EXPECT_TRUE(second.waits());
+  gate.Release(Side::kReference);
+  EXPECT_TRUE(second.Get());
+}
+
+TEST(LeadGate, ForgetsTheFramesOfAFlushedInput) {
+  LeadGate gate(Lead(2, GST_SECOND, kNever));
+  ASSERT_TRUE(gate.Admit(Side::kReference, 0));
+  ASSERT_TRUE(gate.Admit(Side::kReference, 1));
+  Waiting third(&gate, Side::kReference, 2);
+  EXPECT_TRUE(third.waits());
+  gate.Suspend(Side::kReference);
+  EXPECT_TRUE(third.Get());
+  gate.Resume(Side::kReference);
+  EXPECT_EQ(gate.Queued(Side::kReference), 0u);
+  ASSERT_TRUE(gate.Admit(Side::kReference, 0));
+  ASSERT_TRUE(gate.Admit(Side::kReference, 1));
+  Waiting bounded(&gate, Side::kReference, 2);
+  EXPECT_TRUE(bounded.waits());
+  gate.Release(Side::kReference);
+  EXPECT_TRUE(bounded.Get());
+}
+
+}  // namespace
+}  // namespace psnrhvs
