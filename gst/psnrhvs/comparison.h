@@ -147,9 +147,9 @@ class Comparison {
 
   GstFlowReturn Decide(bool timeout);
   void HandleFlushes();
-  bool Feed(Input* input);
-  bool AddFrame(Input* input, GstPtr<GstBuffer> buffer);
-  Frame TakeFront(Input* input);
+  bool Feed(Input* fed);
+  bool AddFrame(Input* owner, GstPtr<GstBuffer> buffer);
+  Frame TakeFront(Input* owner);
   void PassUncounted();
 
   GstFlowReturn Submit(Frame reference, Frame distorted);

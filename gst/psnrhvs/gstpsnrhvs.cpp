@@ -44,8 +44,8 @@
  *
  * ## Example
  * |[
- * gst-launch-1.0 -m videotestsrc num-buffers=50 pattern=ball ! video/x-raw,width=320,height=240 ! tee name=t ! queue !
- * m.ref_sink t. ! queue ! jpegenc quality=30 ! jpegdec ! m.dist_sink psnrhvs name=m ! fakesink
+ * gst-launch-1.0 -m videotestsrc num-buffers=50 pattern=ball ! video/x-raw,format=I420,width=320,height=240 !
+ * tee name=t ! queue ! m.ref_sink t. ! queue ! jpegenc quality=30 ! jpegdec ! m.dist_sink psnrhvs name=m ! fakesink
  * ]|
  * Scores JPEG compression: a message for each frame, then the pooled scores.
  */

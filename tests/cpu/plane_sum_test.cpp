@@ -103,8 +103,8 @@ struct Content {
 };
 
 const Content kContents[] = {
-    {"noise",
-     [](std::mt19937& random, int, int, int, int max) { return static_cast<int>(random() % (unsigned(max) + 1)); }},
+    {"noise", [](std::mt19937& random, int, int, int,
+                 int max) { return static_cast<int>(random() % (static_cast<unsigned>(max) + 1)); }},
     {"soft texture with errors",
      [](std::mt19937& random, int image, int x, int y, int max) {
        const int base = max / 3 + (x * 3 + y * 5) * max / 1024 % (max / 3);
@@ -159,7 +159,7 @@ class PlaneSum : public ::testing::TestWithParam<std::string> {
 
 std::vector<std::string> Targets() {
   std::vector<std::string> targets;
-  for (const GroupKernel& kernel : GroupKernels()) targets.push_back(kernel.target);
+  for (const GroupKernel& kernel : GroupKernels()) targets.emplace_back(kernel.target);
   return targets;
 }
 
@@ -230,8 +230,10 @@ TEST_P(PlaneSum, EqualsTheReferenceOnEverySignPatternAtFullSwing) {
       Samples images[2];
       for (int image = 0; image < 2; ++image) {
         for (int k = 0; k < kBlockTerms; ++k) {
-          const double vertical = std::cos(M_PI * (2 * (k / 8) + 1) * (pattern / 8) / 16);
-          const double horizontal = std::cos(M_PI * (2 * (k % 8) + 1) * (pattern % 8) / 16);
+          const int row = k / 8, vertical_frequency = pattern / 8;
+          const int column = k % 8, horizontal_frequency = pattern % 8;
+          const double vertical = std::cos(M_PI * (2 * row + 1) * vertical_frequency / 16);
+          const double horizontal = std::cos(M_PI * (2 * column + 1) * horizontal_frequency / 16);
           images[image].push_back(static_cast<uint16_t>((vertical * horizontal >= 0) == (image == 0) ? max : 0));
         }
       }
