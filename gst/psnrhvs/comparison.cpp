@@ -458,7 +458,10 @@ GstFlowReturn Comparison::Decide(bool timeout) {
       const GstFlowReturn flow = DrainOne();
       if (flow != GST_FLOW_OK) return flow;
     }
-    if (starved) return GST_AGGREGATOR_FLOW_NEED_DATA;
+    if (starved) {
+      gate_.SetNeeded(decision.kind == Decision::Kind::kNeedReference ? Side::kReference : Side::kDistorted);
+      return GST_AGGREGATOR_FLOW_NEED_DATA;
+    }
   }
   return GST_FLOW_ERROR;
 }

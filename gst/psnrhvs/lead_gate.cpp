@@ -30,15 +30,20 @@ bool LeadGate::AtLeadBound(const State& state, std::optional<gint64> running_tim
          static_cast<guint64>(*running_time) - static_cast<guint64>(*oldest) >= settings_.time;
 }
 
+// Whether both sides have what the next decision takes, so that running ahead would gain nothing.
+bool LeadGate::Balanced(Side side) const {
+  const State& other = states_[Index(Other(side))];
+  return other.ended || (!other.queued.empty() && needed_ != Other(side));
+}
+
 bool LeadGate::Admit(Side side, std::optional<gint64> running_time) {
   using Clock = std::chrono::steady_clock;
   std::unique_lock<std::mutex> lock(mutex_);
   State& own = states_[Index(side)];
-  const State& other = states_[Index(Other(side))];
   bool stalled = false;
   Clock::time_point deadline;
   for (;;) {
-    const bool balanced = !other.queued.empty() || other.ended;
+    const bool balanced = Balanced(side);
     const bool full = balanced ? own.queued.size() >= kBalancedFrames : AtLeadBound(own, running_time);
     if (own.suspended || (live_ ? own.queued.size() < settings_.frames : !full)) {
       own.queued.push_back(running_time);
@@ -53,7 +58,7 @@ bool LeadGate::Admit(Side side, std::optional<gint64> running_time) {
     if (!stalled) deadline = Clock::now() + std::chrono::nanoseconds(std::min(settings_.stall_timeout, kForever));
     stalled = true;
     if (changed_.wait_until(lock, deadline) == std::cv_status::timeout && Clock::now() >= deadline &&
-        !MayStandStill() && other.queued.empty() && !other.ended && !own.suspended && AtLeadBound(own, running_time)) {
+        !MayStandStill() && !Balanced(side) && !own.suspended && AtLeadBound(own, running_time)) {
       return false;
     }
   }
@@ -75,6 +80,13 @@ void LeadGate::SetLive(bool live) {
 void LeadGate::SetBusy(bool busy) {
   const std::lock_guard<std::mutex> lock(mutex_);
   busy_ = busy;
+  if (busy) needed_.reset();
+  changed_.notify_all();
+}
+
+void LeadGate::SetNeeded(Side side) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  needed_ = side;
   changed_.notify_all();
 }
 

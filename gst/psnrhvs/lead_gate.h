@@ -38,6 +38,9 @@ class LeadGate {
   void SetLive(bool live);
   // Whether the element is deciding, computing or pushing: then a side that waits is not stalled.
   void SetBusy(bool busy);
+  // Nothing can be decided without another buffer of `side`, so the other may run ahead until the element is busy
+  // again.
+  void SetNeeded(Side side);
   // Whether the pipeline plays, and that something has left the element: a pipeline that is paused may stand still
   // once it has shown its first frame.
   void SetPlaying(bool playing);
@@ -63,6 +66,7 @@ class LeadGate {
   };
 
   bool MayStandStill() const { return live_ || busy_ || (output_ && !playing_); }
+  bool Balanced(Side side) const;
   bool AtLeadBound(const State& state, std::optional<gint64> running_time) const;
 
   const LeadSettings settings_;
@@ -70,6 +74,7 @@ class LeadGate {
   std::condition_variable changed_;
   bool live_ = false;
   bool busy_ = false;
+  std::optional<Side> needed_;
   bool playing_ = false;
   bool output_ = false;
   std::array<State, 2> states_;

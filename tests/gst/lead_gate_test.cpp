@@ -76,6 +76,14 @@ TEST(LeadGate, HoldsAnInputBackAtFourFramesWhenTheOtherHasSomeOrHasEnded) {
   }
 }
 
+TEST(LeadGate, LetsAnInputRunAheadWhileTheOtherNeedsFurtherFrames) {
+  LeadGate gate(Lead(8, GST_SECOND, kSoon));
+  ASSERT_TRUE(gate.Admit(Side::kReference, 0));
+  gate.SetNeeded(Side::kReference);
+  for (int n = 0; n < 8; ++n) ASSERT_TRUE(gate.Admit(Side::kDistorted, n));
+  EXPECT_FALSE(gate.Admit(Side::kDistorted, 8));  // and that is a stall
+}
+
 TEST(LeadGate, CallsItAStallWhenTheBoundHoldsForTheTimeoutAndNamesTheSettings) {
   LeadGate gate(Lead(1, GST_SECOND, kSoon));
   ASSERT_TRUE(gate.Admit(Side::kReference, 0));

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Scores a decoded stream of FRAMES frames (default 20000) against itself and prints the process's resident memory
+# after each tenth. Fails unless the last is within 2 MiB of that after the first three tenths, and every frame is
+# scored and infinite. Needs GST_PLUGIN_PATH_1_0.
+# SPDX-License-Identifier: LGPL-2.1-or-later
+set -euo pipefail
+frames=${1:-20000}
+folder=$(mktemp -d)
+pid=
+trap '[ -z "$pid" ] || kill "$pid" 2>/dev/null || true; rm -rf "$folder"' EXIT
+
+gst-launch-1.0 -q videotestsrc num-buffers="$frames" pattern=ball ! video/x-raw,format=I420,width=64,height=64,framerate=25/1 ! \
+  x264enc speed-preset=ultrafast ! matroskamux ! filesink location="$folder/clip.mkv"
+source=(filesrc location="$folder/clip.mkv" ! matroskademux ! h264parse ! avdec_h264 max-threads=1)
+gst-launch-1.0 -q "${source[@]}" ! m.ref_sink "${source[@]}" ! m.dist_sink \
+  psnrhvs name=m results-filename="$folder/out.csv" ! fakesink &
+pid=$!
+
+printf '| frames | resident memory, KiB |\n|---:|---:|\n'
+tenth=1
+early=
+while kill -0 "$pid" 2>/dev/null; do
+  done_frames=$(($(wc -l <"$folder/out.csv" 2>/dev/null || echo 1) - 1))
+  if [ "$done_frames" -ge $((frames * tenth / 10)) ] && [ "$tenth" -lt 10 ]; then
+    resident=$(awk '/^VmRSS/ { print $2 }' "/proc/$pid/status") || break
+    [ -n "$resident" ] || break
+    printf '| %d | %d |\n' "$done_frames" "$resident"
+    [ "$tenth" -lt 3 ] || early=${early:-$resident}
+    last=$resident
+    tenth=$((done_frames * 10 / frames + 1))
+  fi
+  sleep 0.05
+done
+wait "$pid"
+pid=
+infinite=$(grep -c '^[0-9]*,inf,' "$folder/out.csv")
+[ "$infinite" = "$frames" ] || { echo "only $infinite of $frames frames are infinite" >&2; exit 1; }
+[ -n "$early" ] || { echo "too few samples" >&2; exit 1; }
+[ $((last - early)) -lt 2048 ] || { echo "memory grew by $((last - early)) KiB" >&2; exit 1; }
