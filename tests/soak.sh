@@ -20,7 +20,8 @@ printf '| frames | resident memory, KiB |\n|---:|---:|\n'
 tenth=1
 early=
 while kill -0 "$pid" 2>/dev/null; do
-  done_frames=$(($(wc -l <"$folder/out.csv" 2>/dev/null || echo 1) - 1))
+  done_frames=0
+  [ ! -s "$folder/out.csv" ] || done_frames=$(($(wc -l <"$folder/out.csv") - 1))
   if [ "$done_frames" -ge $((frames * tenth / 10)) ] && [ "$tenth" -lt 10 ]; then
     resident=$(awk '/^VmRSS/ { print $2 }' "/proc/$pid/status") || break
     [ -n "$resident" ] || break
