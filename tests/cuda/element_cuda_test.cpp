@@ -8,10 +8,13 @@
 #include <gst/cuda/gstcudamemory.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
+#include <map>
 #include <memory>
+#include <sstream>
 #include <thread>
 
 #include "cuda/cuda_engine.h"
@@ -363,6 +366,34 @@ TEST(ElementCuda, TwoElementsInARowAndTwoPipelinesAtOnceAgreeWithTheCpu) {
     ExpectRun(report, 8, "cuda");
     ExpectSameBits(report, expected);
   }
+}
+
+TEST(ElementCuda, CommandsInTheDocumentationRun) {
+  if (Streams().empty()) GTEST_SKIP() << "no streams: set PSNRHVS_STREAMS, or install ffmpeg";
+  const TemporaryDirectory directory;
+  const std::map<std::string, std::string> files = {{"reference.mkv", Streams() + "/vp9.mkv"},
+                                                    {"distorted.mkv", Streams() + "/h264.mkv"},
+                                                    {"scores.csv", directory / "scores.csv"}};
+  std::string page = ReadFile(std::getenv("PSNRHVS_USAGE"));
+  const std::string continued = "\\\n";
+  for (size_t i; (i = page.find(continued)) != std::string::npos;) page.replace(i, continued.size(), "");
+  std::istringstream text(page);
+  const std::string command = "gst-launch-1.0 ";
+  int commands = 0;
+  for (std::string line; std::getline(text, line);) {
+    if (line.compare(0, command.size(), command) != 0 || line.find("nvh264dec") == std::string::npos) continue;
+    SCOPED_TRACE(line);
+    std::string pipeline = line.substr(command.size());
+    for (const auto& [name, path] : files) {
+      const size_t position = pipeline.find(name);
+      if (position != std::string::npos) pipeline.replace(position, name.size(), path);
+    }
+    ExpectRun(RunPipeline(pipeline), 20, "cuda");
+    ++commands;
+  }
+  EXPECT_EQ(commands, 2);
+  const std::string scores = ReadFile(directory / "scores.csv");
+  EXPECT_EQ(std::count(scores.begin(), scores.end(), '\n'), 21);
 }
 
 TEST(ElementCuda, ThousandRunsLeaveDeviceMemoryAsItWas) {
