@@ -23,11 +23,11 @@ GST_DEBUG_CATEGORY_EXTERN(gst_psnr_hvs_debug);
 namespace {
 
 // Page-locked host memory as a GstAllocator, so that upstream writes where the device can read.
-struct PinnedAllocator {
+struct PsnrHvsPinnedAllocator {
   GstAllocator parent;
   GstCudaContext* context;
 };
-struct PinnedAllocatorClass {
+struct PsnrHvsPinnedAllocatorClass {
   GstAllocatorClass parent_class;
 };
 struct PinnedMemory {
@@ -39,7 +39,7 @@ constexpr const char* kPinnedMemoryType = "PsnrHvsPinnedMemory";
 constexpr gsize kPinnedAlignMask = 255;  // what the driver's page-locked memory is sure to have
 
 GType psnr_hvs_pinned_allocator_get_type();
-G_DEFINE_TYPE(PinnedAllocator, psnr_hvs_pinned_allocator, GST_TYPE_ALLOCATOR)
+G_DEFINE_TYPE(PsnrHvsPinnedAllocator, psnr_hvs_pinned_allocator, GST_TYPE_ALLOCATOR)
 
 psnrhvs::CudaTarget TargetOf(GstCudaContext* context) {
   psnrhvs::CudaTarget target;
@@ -54,7 +54,7 @@ psnrhvs::CudaTarget TargetOf(GstCudaContext* context) {
 GstMemory* psnr_hvs_pinned_allocator_alloc(GstAllocator* allocator, gsize size, GstAllocationParams* params) {
   const gsize bytes = params->prefix + size + params->padding;
   if ((params->align & ~kPinnedAlignMask) != 0) return gst_allocator_alloc(nullptr, size, params);
-  auto* self = reinterpret_cast<PinnedAllocator*>(allocator);
+  auto* self = reinterpret_cast<PsnrHvsPinnedAllocator*>(allocator);
   const psnrhvs::Result<void*> data = psnrhvs::AllocatePinned(TargetOf(self->context), bytes);
   if (!data.ok()) {
     GST_WARNING_OBJECT(allocator, "using pageable memory: %s", data.status().message().c_str());
@@ -71,8 +71,11 @@ GstMemory* psnr_hvs_pinned_allocator_alloc(GstAllocator* allocator, gsize size, 
 }
 
 void psnr_hvs_pinned_allocator_free(GstAllocator* allocator, GstMemory* memory) {
-  psnrhvs::FreePinned(TargetOf(reinterpret_cast<PinnedAllocator*>(allocator)->context),
-                      reinterpret_cast<PinnedMemory*>(memory)->data);
+  // A shared part leaves the data to the whole.
+  if (!memory->parent) {
+    psnrhvs::FreePinned(TargetOf(reinterpret_cast<PsnrHvsPinnedAllocator*>(allocator)->context),
+                        reinterpret_cast<PinnedMemory*>(memory)->data);
+  }
   g_free(memory);
 }
 
@@ -82,21 +85,33 @@ gpointer psnr_hvs_pinned_allocator_map(GstMemory* memory, gsize, GstMapFlags) {
 
 void psnr_hvs_pinned_allocator_unmap(GstMemory*) {}
 
+GstMemory* psnr_hvs_pinned_allocator_share(GstMemory* whole, gssize offset, gssize size) {
+  GstMemory* parent = whole->parent ? whole->parent : whole;
+  auto* part = g_new0(PinnedMemory, 1);
+  part->data = reinterpret_cast<PinnedMemory*>(whole)->data;
+  gst_memory_init(GST_MEMORY_CAST(part),
+                  static_cast<GstMemoryFlags>(GST_MINI_OBJECT_FLAGS(parent) | GST_MEMORY_FLAG_READONLY),
+                  whole->allocator, parent, whole->maxsize, whole->align, whole->offset + offset,
+                  size == -1 ? whole->size - offset : size);
+  return GST_MEMORY_CAST(part);
+}
+
 void psnr_hvs_pinned_allocator_finalize(GObject* object) {
-  gst_object_unref(reinterpret_cast<PinnedAllocator*>(object)->context);
+  gst_object_unref(reinterpret_cast<PsnrHvsPinnedAllocator*>(object)->context);
   G_OBJECT_CLASS(psnr_hvs_pinned_allocator_parent_class)->finalize(object);
 }
 
-void psnr_hvs_pinned_allocator_class_init(PinnedAllocatorClass* klass) {
+void psnr_hvs_pinned_allocator_class_init(PsnrHvsPinnedAllocatorClass* klass) {
   G_OBJECT_CLASS(klass)->finalize = psnr_hvs_pinned_allocator_finalize;
   klass->parent_class.alloc = psnr_hvs_pinned_allocator_alloc;
   klass->parent_class.free = psnr_hvs_pinned_allocator_free;
 }
 
-void psnr_hvs_pinned_allocator_init(PinnedAllocator* self) {
+void psnr_hvs_pinned_allocator_init(PsnrHvsPinnedAllocator* self) {
   self->parent.mem_type = kPinnedMemoryType;
   self->parent.mem_map = psnr_hvs_pinned_allocator_map;
   self->parent.mem_unmap = psnr_hvs_pinned_allocator_unmap;
+  self->parent.mem_share = psnr_hvs_pinned_allocator_share;
 }
 
 }  // namespace
@@ -105,7 +120,7 @@ namespace psnrhvs {
 namespace {
 
 GstAllocator* NewPinnedAllocator(GstCudaContext* context) {
-  auto* allocator = static_cast<PinnedAllocator*>(g_object_new(psnr_hvs_pinned_allocator_get_type(), nullptr));
+  auto* allocator = static_cast<PsnrHvsPinnedAllocator*>(g_object_new(psnr_hvs_pinned_allocator_get_type(), nullptr));
   allocator->context = GST_CUDA_CONTEXT(gst_object_ref(context));
   gst_object_ref_sink(allocator);
   return &allocator->parent;
@@ -240,7 +255,16 @@ bool CudaMemory::ProposePool(GstQuery* query) const {
   gst_query_parse_allocation(query, &caps, &need_pool);
   GstVideoInfo info;
   if (!session || !caps || !gst_video_info_from_caps(&info, caps)) return false;
-  if (gst_query_get_n_allocation_pools(query) > 0 || gst_query_get_n_allocation_params(query) > 0) return false;
+  if (gst_query_get_n_allocation_pools(query) > 0) return false;
+  GstAllocationParams params;
+  gst_allocation_params_init(&params);
+  const bool has_params = gst_query_get_n_allocation_params(query) > 0;
+  if (has_params) {
+    GstAllocator* allocator = nullptr;
+    gst_query_parse_nth_allocation_param(query, 0, &allocator, &params);
+    const std::unique_ptr<GstAllocator, Unref> theirs(allocator);
+    if (theirs) return false;
+  }
 
   const bool device = gst_caps_features_contains(gst_caps_get_features(caps, 0), PSNRHVS_CUDA_FEATURE);
   const std::unique_ptr<GstBufferPool, Unref> pool(device ? gst_cuda_buffer_pool_new(session->context.get())
@@ -250,8 +274,6 @@ bool CudaMemory::ProposePool(GstQuery* query) const {
   GstStructure* config = gst_buffer_pool_get_config(pool.get());
   gst_buffer_pool_config_set_params(config, caps, size, kHeld, 0);
   gst_buffer_pool_config_add_option(config, GST_BUFFER_POOL_OPTION_VIDEO_META);
-  GstAllocationParams params;
-  gst_allocation_params_init(&params);
   if (!device) gst_buffer_pool_config_set_allocator(config, session->pinned.get(), &params);
   if (!gst_buffer_pool_set_config(pool.get(), config)) return false;
   // The pool knows the device's pitch.
@@ -259,8 +281,13 @@ bool CudaMemory::ProposePool(GstQuery* query) const {
   gst_buffer_pool_config_get_params(config, nullptr, &size, nullptr, nullptr);
   gst_structure_free(config);
   gst_query_add_allocation_pool(query, need_pool ? pool.get() : nullptr, size, kHeld, 0);
-  // Upstream configures the pool with this one.
-  if (!device) gst_query_add_allocation_param(query, session->pinned.get(), &params);
+  if (device) return true;
+  // Upstream configures the pool with the first.
+  if (has_params) {
+    gst_query_set_nth_allocation_param(query, 0, session->pinned.get(), &params);
+  } else {
+    gst_query_add_allocation_param(query, session->pinned.get(), &params);
+  }
   return true;
 }
 

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "cpu/cpu_engine.h"
+#include "cuda/cuda_engine.h"
 #include "gst/psnrhvs/backend.h"
 #include "gst/psnrhvs/mapped_frame.h"
 #include "tests/support/pipelines.h"
@@ -43,6 +44,7 @@ struct Case {
 
 struct Row {
   Case what;
+  int pairs;
   double element_rate, engine_rate;  // pairs a second
 };
 
@@ -165,20 +167,20 @@ class Bench {
 // The engine alone, as full as it may be, reading the same buffers as the element.
 double EnginePairsPerSecond(const Case& c, const GstVideoInfo& info, const std::vector<GstPtr<GstBuffer>>& references,
                             const std::vector<GstPtr<GstBuffer>>& distorted, int pairs) {
-  const GstPtr<GstElement> owner(GST_ELEMENT(gst_object_ref_sink(gst_element_factory_make("identity", nullptr))));
-  Backend backend(owner.get());
-  BackendSettings settings;
-  settings.choice = std::strcmp(c.backend, "cpu") == 0 ? BackendChoice::kCpu : BackendChoice::kCuda;
-  if (!backend.Start(settings).ok()) Die("cannot start the backend");
   const FrameGeometry geometry = *GeometryOf(info);
-  auto engine = backend.CreateEngine(geometry);
+  const bool cpu = std::strcmp(c.backend, "cpu") == 0;
+#ifdef PSNRHVS_HAVE_CUDA
+  auto engine = cpu ? CreateCpuEngine(geometry, {}) : CreateCudaEngine(geometry, {});
+#else
+  auto engine = CreateCpuEngine(geometry, {});
+#endif
   if (!engine.ok()) Die(engine.status().message());
+  BufferAccess access;
+  access.memory = cpu ? Memory::kHost : Memory::kPinnedHost;
   std::vector<MappedFrame> frames[2];
   for (int side = 0; side < 2; ++side) {
     for (const GstPtr<GstBuffer>& buffer : side == 0 ? references : distorted) {
-      const auto access = backend.Access(buffer.get());
-      if (!access.ok()) Die(access.status().message());
-      auto frame = MappedFrame::Map(buffer.get(), info, geometry, *access);
+      auto frame = MappedFrame::Map(buffer.get(), info, geometry, access);
       if (!frame.ok()) Die(frame.status().message());
       frames[side].push_back(std::move(*frame));
     }
@@ -194,12 +196,7 @@ double EnginePairsPerSecond(const Case& c, const GstVideoInfo& info, const std::
       Die("the engine failed");
     }
   }
-  const double rate = (pairs - 1) / Seconds(Clock::now() - first);
-  frames[0].clear();
-  frames[1].clear();
-  engine->reset();
-  backend.Stop();
-  return rate;
+  return (pairs - 1) / Seconds(Clock::now() - first);
 }
 
 Row Measure(const Case& c, bool quick) {
@@ -224,12 +221,12 @@ Row Measure(const Case& c, bool quick) {
     if (!device) engine.push_back(EnginePairsPerSecond(c, info, buffers[0], buffers[1], pairs));
     element.push_back(bench.PairsPerSecond(buffers[0], buffers[1], pairs));
   }
-  return {c, Median(element), device ? 0 : Median(engine)};
+  return {c, pairs, Median(element), device ? 0 : Median(engine)};
 }
 
 void Print(const Row& row) {
   std::printf("%-4s %-18s %5dx%-4d 8 bits 420 %6d pairs: element %9.1f pairs/s", row.what.backend, row.what.name,
-              row.what.width, row.what.height, row.what.pairs, row.element_rate);
+              row.what.width, row.what.height, row.pairs, row.element_rate);
   if (row.engine_rate > 0) {
     std::printf(", engine %9.1f pairs/s: %5.1f %%", row.engine_rate, 100 * row.element_rate / row.engine_rate);
   }
@@ -254,14 +251,13 @@ void WriteJson(const std::string& path, const std::vector<Row>& rows) {
   if (std::fclose(file) != 0) Die("cannot write " + path);
 }
 
-// Whether an element can start with backend=cuda here.
+// Whether there is a device, in a build that has the CUDA backend.
 bool HaveCuda() {
-  const GstPtr<GstElement> owner(GST_ELEMENT(gst_object_ref_sink(gst_element_factory_make("identity", nullptr))));
-  Backend backend(owner.get());
-  BackendSettings settings;
-  settings.choice = BackendChoice::kCuda;
-  const Status status = backend.Start(settings);
-  backend.Stop();
+#ifdef PSNRHVS_HAVE_CUDA
+  const Status status = ProbeCudaDevices().status();
+#else
+  const Status status(StatusCode::kUnavailable, "this build has no CUDA backend");
+#endif
   if (!status.ok()) std::printf("cuda not run: %s\n", status.message().c_str());
   return status.ok();
 }
@@ -278,7 +274,9 @@ int Run(int argc, char** argv) {
       Die(std::string("unknown argument ") + argv[i] + "; usage: psnrhvs-element-bench [--quick] [--json FILE]");
     }
   }
-  std::vector<Case> cases = {{"ordinary", "cpu", "video/x-raw", 1920, 1080, 600}};
+  // The smallest shows what the element adds to any engine.
+  std::vector<Case> cases = {{"ordinary", "cpu", "video/x-raw", 64, 64, 20000},
+                             {"ordinary", "cpu", "video/x-raw", 1920, 1080, 600}};
   if (HaveCuda()) {
     cases.push_back({"device", "cuda", "video/x-raw(memory:CUDAMemory)", 3840, 2160, 20000});
     cases.push_back({"device", "cuda", "video/x-raw(memory:CUDAMemory)", 1920, 1080, 20000});
@@ -297,11 +295,7 @@ int Run(int argc, char** argv) {
 }  // namespace
 }  // namespace psnrhvs::testing
 
-// Defined by the plugin, which is loaded apart; the backend that is linked in here logs to its own.
-GST_DEBUG_CATEGORY(gst_psnr_hvs_debug);
-
 int main(int argc, char** argv) {
   gst_init(&argc, &argv);
-  GST_DEBUG_CATEGORY_INIT(gst_psnr_hvs_debug, "psnrhvs-bench", 0, "The backend in the benchmark");
   return psnrhvs::testing::Run(argc, argv);
 }
