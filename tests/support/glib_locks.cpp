@@ -1,0 +1,62 @@
+// GLib's mutexes and conditions by pthreads, for ThreadSanitizer, which cannot see GLib's own, made of futexes. Loaded
+// before GLib (LD_PRELOAD); what GLib locks inside itself stays as it is.
+// SPDX-License-Identifier: LGPL-2.1-or-later
+#include <glib.h>
+#include <pthread.h>
+
+#include <atomic>
+
+namespace {
+
+// The object behind a GMutex or GCond, made with its first use: a statically allocated one has no other beginning.
+template <typename T, typename Init>
+T* Behind(gpointer* slot, Init init) {
+  auto* pointer = reinterpret_cast<std::atomic<T*>*>(slot);
+  T* object = pointer->load(std::memory_order_acquire);
+  if (object) return object;
+  T* fresh = new T;
+  init(fresh);
+  if (pointer->compare_exchange_strong(object, fresh)) return fresh;
+  delete fresh;
+  return object;
+}
+
+pthread_mutex_t* Native(GMutex* mutex) {
+  return Behind<pthread_mutex_t>(&mutex->p, [](pthread_mutex_t* m) { pthread_mutex_init(m, nullptr); });
+}
+
+pthread_cond_t* Native(GCond* cond) {
+  return Behind<pthread_cond_t>(&cond->p, [](pthread_cond_t* c) {
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(c, &attributes);
+  });
+}
+
+}  // namespace
+
+extern "C" {
+void g_mutex_init(GMutex* mutex) { mutex->p = nullptr; }
+void g_mutex_clear(GMutex* mutex) {
+  pthread_mutex_destroy(Native(mutex));
+  delete Native(mutex);
+  mutex->p = nullptr;
+}
+void g_mutex_lock(GMutex* mutex) { pthread_mutex_lock(Native(mutex)); }
+void g_mutex_unlock(GMutex* mutex) { pthread_mutex_unlock(Native(mutex)); }
+gboolean g_mutex_trylock(GMutex* mutex) { return pthread_mutex_trylock(Native(mutex)) == 0; }
+void g_cond_init(GCond* cond) { cond->p = nullptr; }
+void g_cond_clear(GCond* cond) {
+  pthread_cond_destroy(Native(cond));
+  delete Native(cond);
+  cond->p = nullptr;
+}
+void g_cond_wait(GCond* cond, GMutex* mutex) { pthread_cond_wait(Native(cond), Native(mutex)); }
+void g_cond_signal(GCond* cond) { pthread_cond_signal(Native(cond)); }
+void g_cond_broadcast(GCond* cond) { pthread_cond_broadcast(Native(cond)); }
+gboolean g_cond_wait_until(GCond* cond, GMutex* mutex, gint64 end_time_us) {
+  const timespec end = {static_cast<time_t>(end_time_us / 1000000), static_cast<long>(end_time_us % 1000000 * 1000)};
+  return pthread_cond_timedwait(Native(cond), Native(mutex), &end) == 0;
+}
+}
