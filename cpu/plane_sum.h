@@ -32,27 +32,27 @@ struct PlanePair {
 
 constexpr int kMaxGroupBlocks = 32;
 
-// Working memory of one thread: the group at hand, and the bottom sample row of each group of the block
-// row above, which is the top of the next one.
+// Working memory of one thread: the group at hand, and the sample rows that block rows share.
 struct GroupScratch {
   // For planes up to `width` samples wide.
   explicit GroupScratch(int width);
 
-  // Samples [row][column][image][lane], stored as bytes or as 16 bits.
-  alignas(64) uint8_t samples[kBlockTerms * 2 * kMaxGroupBlocks * sizeof(uint16_t)];
+  // The six sample rows between a block's top and bottom: [row][column][image][lane].
+  alignas(64) uint16_t samples[6 * kBlockSize * 2 * kMaxGroupBlocks];
   // A part of a sample row, padded for loads that read past it.
   alignas(64) uint8_t segment[2][(kBlockStep * kMaxGroupBlocks + 32) * sizeof(uint16_t)];
-  alignas(64) int16_t columns[kBlockTerms * kMaxGroupBlocks];          // transformed once: [frequency][column][lane]
   alignas(64) int16_t coefficients[2][kBlockTerms * kMaxGroupBlocks];  // [image][coefficient][lane]
-  alignas(64) float threshold[kMaxGroupBlocks];                        // [vector lane], see lane_of_block
-  alignas(64) uint32_t even[kMaxGroupBlocks];                          // the last maps: [vector lane]
+  alignas(64) float threshold[kMaxGroupBlocks];                        // [float lane]
+  alignas(64) uint32_t even[kMaxGroupBlocks];                          // the last maps: [float lane]
   alignas(64) uint32_t odd[kMaxGroupBlocks];
   const PlanePair* pair = nullptr;  // of the group at hand
   int blocks = 0;                   // in it
   bool dc_only = false;             // all its other terms are zero
 
-  std::unique_ptr<uint8_t[]> bottom_memory;
-  uint8_t* bottom = nullptr;  // [group][column][image][lane], aligned
+  // Top and bottom sample rows of all groups, by turns: [group][column][image][lane]. A block row's bottom is the top
+  // of the next.
+  std::unique_ptr<uint16_t[]> edge_memory;
+  uint16_t* edge[2] = {nullptr, nullptr};  // aligned
 };
 
 // The arithmetic of a group for one instruction set.

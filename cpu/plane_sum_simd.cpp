@@ -1,7 +1,7 @@
 // The plane sum in vectors: one block a lane. A group is as many neighbouring blocks as a vector has 16-bit
-// lanes. Samples are rearranged into column vectors, transformed in 16-bit integers, and the float parts run
-// in two halves of the group. A half is what InterleaveLower or InterleaveUpper makes of a 16-bit vector, so
-// its lanes are the lower or upper four blocks of every eight (VectorLane, BlockOfLane).
+// lanes. Samples are rearranged into column vectors, transformed in 16-bit integers, and the float parts run in
+// two halves of the group. A half is what InterleaveLower or InterleaveUpper makes of a 16-bit vector: the lower
+// or upper four blocks of every eight (FloatLane).
 //
 // Every shortcut gives the scalar code's bits; tests/cpu/arithmetic_test.cpp proves those that rest on
 // a range or a constant.
@@ -44,7 +44,7 @@ namespace HWY_NAMESPACE {
 // Plain code for processors without vectors: the group interface around block.h.
 constexpr int kLanes = 8;
 
-inline int VectorLane(int block) { return block; }
+inline int FloatLane(int block) { return block; }
 
 template <typename T>
 void LoadBlock(const PlanePair& pair, const PlaneView& view, int x, int y, int32_t samples[kBlockTerms]) {
@@ -118,10 +118,18 @@ constexpr int kLanes = static_cast<int>(hn::MaxLanes(I16()));       // blocks in
 constexpr int kFloatLanes = static_cast<int>(hn::MaxLanes(F32()));  // and in a half
 static_assert(kLanes <= kMaxGroupBlocks, "the scratch is too small");
 
-inline int VectorLane(int block) {
-  const int in_eight = block % 8;
-  return (in_eight / 4) * kFloatLanes + (block / 8) * 4 + in_eight % 4;
+// Where a block is in the two halves' floats, one after the other.
+constexpr int FloatLane(int block) { return (block % 8) / 4 * kFloatLanes + block / 8 * 4 + block % 4; }
+
+struct FloatLaneBlocks {
+  alignas(64) int32_t block[kLanes];
+};
+constexpr FloatLaneBlocks MakeFloatLaneBlocks() {
+  FloatLaneBlocks blocks{};
+  for (int block = 0; block < kLanes; ++block) blocks.block[FloatLane(block)] = block;
+  return blocks;
 }
+constexpr FloatLaneBlocks kFloatLaneBlocks = MakeFloatLaneBlocks();
 
 template <int kHalf, class D, class V>
 HWY_INLINE V Interleave(D d, V a, V b) {
@@ -143,65 +151,61 @@ HWY_INLINE void Transpose8x8(D d, V v[8]) {
   }
 }
 
-using Bytes = hn::CappedTag<uint8_t, 32>;
-constexpr int kLoads = static_cast<int>(hn::MaxLanes(Bytes())) / 16;  // 16-byte loads in a vector
+using U8 = hn::ScalableTag<uint8_t>;
+using VU8 = hn::Vec<U8>;
 
-#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
-HWY_INLINE hn::Vec<Bytes> LoadPair(const uint8_t* lower, const uint8_t* upper) {
+// 16 bytes from the start of blocks `first`, `first` + 8, ..., which lie `block_bytes` apart.
+HWY_INLINE VU8 LoadBlocks(const uint8_t* row, int block_bytes, int first) {
   const hn::Full128<uint8_t> d;
-  return hn::Combine(Bytes(), hn::LoadU(d, upper), hn::LoadU(d, lower));
-}
+  const uint8_t* at = row + first * block_bytes;
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  const hn::Full256<uint8_t> half;
+  return hn::Combine(U8(), hn::Combine(half, hn::LoadU(d, at + 24 * block_bytes), hn::LoadU(d, at + 16 * block_bytes)),
+                     hn::Combine(half, hn::LoadU(d, at + 8 * block_bytes), hn::LoadU(d, at)));
+#elif HWY_TARGET == HWY_AVX2
+  return hn::Combine(U8(), hn::LoadU(d, at + 8 * block_bytes), hn::LoadU(d, at));
 #else
-HWY_INLINE hn::Vec<Bytes> LoadPair(const uint8_t* lower, const uint8_t*) { return hn::LoadU(Bytes(), lower); }
+  return hn::LoadU(d, at);
 #endif
-
-// Rearranges a part of a sample row of both images: out[column][image][lane].
-HWY_INLINE void RearrangeRow(const uint8_t* const source[2], const int /*shift*/[2], int /*sample_mask*/,
-                             uint8_t* out) {
-  // A load holds two blocks, bytes 0 to 7 and 7 to 14.
-  constexpr int kLoadsPerImage = kLanes / 2;
-  const Bytes d;
-  const hn::Repartition<uint16_t, Bytes> d16;
-  alignas(16) static constexpr uint8_t kPairs[16] = {0, 7, 1, 8, 2, 9, 3, 10, 4, 11, 5, 12, 6, 13, 7, 14};
-  const auto pairs = hn::LoadDup128(d, kPairs);
-  for (int t = 0; t < 2 * kLoadsPerImage; t += 8 * kLoads) {
-    hn::Vec<decltype(d16)> v[8];
-    for (int i = 0; i < 8; ++i) {
-      const int lower = t + i;
-      const int upper = lower + 8 * (kLoads - 1);
-      const auto loaded = LoadPair(source[lower / kLoadsPerImage] + 14 * (lower % kLoadsPerImage),
-                                   source[upper / kLoadsPerImage] + 14 * (upper % kLoadsPerImage));
-      v[i] = hn::BitCast(d16, hn::TableLookupBytes(loaded, pairs));
-    }
-    Transpose8x8(d16, v);
-    for (int j = 0; j < 8; ++j) hn::Store(hn::BitCast(d, v[j]), d, out + 2 * kLanes * j + 2 * t);
-  }
 }
 
-HWY_INLINE void RearrangeRow(const uint8_t* const source[2], const int shift[2], int sample_mask, uint16_t* out) {
-  // A load holds one block.
-  const Bytes d;
-  const hn::Repartition<uint16_t, Bytes> d16;
-  const auto mask = hn::Set(d16, static_cast<uint16_t>(sample_mask));
-  for (int t = 0; t < 2 * kLanes; t += 8 * kLoads) {
-    const int image = t / kLanes;
-    const uint8_t* from = source[image] + 14 * (t % kLanes);
-    hn::Vec<decltype(d16)> v[8];
-    for (int i = 0; i < 8; ++i) {
-      const auto loaded = hn::BitCast(d16, LoadPair(from + 14 * i, from + 14 * (i + 8)));
-      v[i] = hn::And(hn::ShiftRightSame(loaded, shift[image]), mask);
-    }
-    Transpose8x8(d16, v);
-    for (int j = 0; j < 8; ++j) hn::Store(v[j], d16, out + 2 * kLanes * j + t);
-  }
-}
+// A row of a group's samples: [column][image][lane].
+constexpr int kColumnSamples = 2 * kLanes;
+constexpr int kRowSamples = kBlockSize * kColumnSamples;
 
-template <typename T>
-HWY_INLINE bool RowsEqual(const T* row) {
-  const hn::Rebind<T, I16> d;
-  auto difference = hn::Zero(d);
+// Rearranges a part of a sample row of both images.
+HWY_INLINE void RearrangeBytes(const uint8_t* const source[2], uint16_t* out) {
+  const U8 d;
+  const U16 d16;
+  VU16 v[8];
+  for (int i = 0; i < 8; ++i)
+    v[i] = hn::BitCast(d16, hn::InterleaveLower(d, LoadBlocks(source[0], 7, i), LoadBlocks(source[1], 7, i)));
+  Transpose8x8(d16, v);
   for (int j = 0; j < 8; ++j) {
-    const T* column = row + 2 * kLanes * j;
+    // Whole vectors are stored: a load of two stores' data would have to wait for both.
+    hn::Store(hn::And(v[j], hn::Set(d16, 0xff)), d16, out + kColumnSamples * j);
+    hn::Store(hn::ShiftRight<8>(v[j]), d16, out + kColumnSamples * j + kLanes);
+  }
+}
+
+HWY_INLINE void RearrangeWords(const uint8_t* const source[2], const int shift[2], int sample_mask, uint16_t* out) {
+  const U16 d16;
+  const VU16 mask = hn::Set(d16, static_cast<uint16_t>(sample_mask));
+  for (int image = 0; image < 2; ++image) {
+    VU16 v[8];
+    for (int i = 0; i < 8; ++i) {
+      v[i] = hn::And(hn::ShiftRightSame(hn::BitCast(d16, LoadBlocks(source[image], 14, i)), shift[image]), mask);
+    }
+    Transpose8x8(d16, v);
+    for (int j = 0; j < 8; ++j) hn::Store(v[j], d16, out + kColumnSamples * j + kLanes * image);
+  }
+}
+
+HWY_INLINE bool RowsEqual(const uint16_t* row) {
+  const U16 d;
+  VU16 difference = hn::Zero(d);
+  for (int j = 0; j < kBlockSize; ++j) {
+    const uint16_t* column = row + kColumnSamples * j;
     difference = hn::Or(difference, hn::Xor(hn::Load(d, column), hn::Load(d, column + kLanes)));
   }
   return hn::AllTrue(d, hn::Eq(difference, hn::Zero(d)));
@@ -219,27 +223,28 @@ void CopySamples(const uint8_t* from, int step, int count, uint8_t* to) {
   }
 }
 
-HWY_INLINE VI16 LoadSamples(const uint8_t* column) {
-  return hn::PromoteTo(I16(), hn::Load(hn::Rebind<uint8_t, I16>(), column));
-}
-HWY_INLINE VI16 LoadSamples(const uint16_t* column) { return hn::BitCast(I16(), hn::Load(U16(), column)); }
+// The rows of the group at hand.
+struct Rows {
+  uint16_t* row[kBlockSize];
+};
 
-// Fills the scratch's samples. True if both images are equal.
+// Fills `rows`. True if both images are equal. The bottom row of a group is the top row of the group below: it stays
+// in the scratch, in one of two places by turns.
 template <typename T>
-HWY_INLINE bool LoadGroup(const PlanePair& pair, int row, int group, bool follows, GroupScratch* scratch) {
-  constexpr int kRowSamples = kBlockSize * 2 * kLanes;  // [column][image][lane]
+HWY_INLINE bool LoadGroup(const PlanePair& pair, int row, int group, bool follows, GroupScratch* scratch, Rows* rows) {
   const int x = group * kLanes * kBlockStep;
   const int y = row * kBlockStep;
   const int left = pair.reference.width - x;
-  // What the loads read is in the row but for a row's last group.
-  const bool inside = left > kLanes * kBlockStep + kBlockStep;
+  // The last block's load reads 16 bytes: but for a row's last group, those are in the row.
+  const bool inside =
+      left >= (kLanes - 1) * kBlockStep + 16 / static_cast<int>(sizeof(T)) && left > kLanes * kBlockStep;
   const int count = std::min(left, kLanes * kBlockStep + kBlockSize);
   const PlaneView* views[2] = {&pair.reference, &pair.distorted};
   const int shift[2] = {pair.reference.shift, pair.distorted.shift};
   const int sample_mask = (1 << pair.depth) - 1;
-  T* samples = reinterpret_cast<T*>(scratch->samples);
-  T* bottom = reinterpret_cast<T*>(scratch->bottom) + static_cast<size_t>(group) * kRowSamples;
-  if (follows) std::memcpy(samples, bottom, kRowSamples * sizeof(T));
+  rows->row[0] = scratch->edge[row % 2] + static_cast<size_t>(group) * kRowSamples;
+  rows->row[7] = scratch->edge[(row + 1) % 2] + static_cast<size_t>(group) * kRowSamples;
+  for (int i = 1; i < 7; ++i) rows->row[i] = scratch->samples + (i - 1) * kRowSamples;
   bool equal = true;
   for (int i = follows ? 1 : 0; i < kBlockSize; ++i) {
     const uint8_t* source[2];
@@ -250,11 +255,14 @@ HWY_INLINE bool LoadGroup(const PlanePair& pair, int row, int group, bool follow
         source[image] = scratch->segment[image];
       }
     }
-    RearrangeRow(source, shift, sample_mask, samples + i * kRowSamples);
-    equal = equal && RowsEqual(samples + i * kRowSamples);
+    if (sizeof(T) == 1) {
+      RearrangeBytes(source, rows->row[i]);
+    } else {
+      RearrangeWords(source, shift, sample_mask, rows->row[i]);
+    }
+    equal = equal && RowsEqual(rows->row[i]);
   }
-  std::memcpy(bottom, samples + 7 * kRowSamples, kRowSamples * sizeof(T));
-  return equal && (!follows || RowsEqual(samples));
+  return equal && (!follows || RowsEqual(rows->row[0]));
 }
 
 // Asks for a row of the next group's samples.
@@ -288,102 +296,147 @@ HWY_INLINE NextGroup FindNextGroup(const PlanePair& pair, int row, int group) {
 
 // ---- Transform -------------------------------------------------------------------------------------
 
+// Vectors that go through the transform side by side, so that one's waits are the other's work.
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+constexpr int kTogether = 2;
+#else
+constexpr int kTogether = 1;
+#endif
+
+struct Pack {
+  VI16 v[kTogether];
+};
+
+HWY_INLINE Pack operator+(const Pack& a, const Pack& b) {
+  Pack sum;
+  for (int i = 0; i < kTogether; ++i) sum.v[i] = hn::Add(a.v[i], b.v[i]);
+  return sum;
+}
+
+HWY_INLINE Pack operator-(const Pack& a, const Pack& b) {
+  Pack difference;
+  for (int i = 0; i < kTogether; ++i) difference.v[i] = hn::Sub(a.v[i], b.v[i]);
+  return difference;
+}
+
+HWY_INLINE Pack RoundingMultiply(const Pack& a, int factor) {
+  const VI16 f = hn::Set(I16(), static_cast<int16_t>(factor));
+  Pack product;
+  for (int i = 0; i < kTogether; ++i) product.v[i] = hn::MulFixedPoint15(a.v[i], f);
+  return product;
+}
+
 // Lift of block.h for a constant of `kShift` bits.
 template <int kConstant, int kShift>
-HWY_INLINE VI16 LiftBy(VI16 v) {
+HWY_INLINE Pack LiftBy(const Pack& a) {
   constexpr int kScaled = kConstant << (15 - kShift);
   static_assert(kScaled < 32768, "the constant does not fit");
-  return hn::MulFixedPoint15(v, hn::Set(I16(), static_cast<int16_t>(kScaled)));
+  return RoundingMultiply(a, kScaled);
 }
 
 // Half of block.h. The one multiplication is right from -16383 to 16385.
-template <bool kLarge>
-HWY_INLINE VI16 HalfOf(VI16 v) {
-  if (kLarge) return hn::ShiftRight<1>(hn::Sub(v, hn::ShiftRight<15>(v)));
-  return hn::MulFixedPoint15(v, hn::Set(I16(), 16383));
+template <bool kNotNegative, bool kLarge>
+HWY_INLINE Pack HalfOf(const Pack& a) {
+  if (!kNotNegative && !kLarge) return RoundingMultiply(a, 16383);
+  Pack half;
+  for (int i = 0; i < kTogether; ++i) {
+    const VI16 v = kNotNegative ? a.v[i] : hn::Sub(a.v[i], hn::ShiftRight<15>(a.v[i]));
+    half.v[i] = hn::ShiftRight<1>(v);
+  }
+  return half;
 }
 
 // Transform8 of block.h. `kFirst`: on samples, which are not negative. `kWide`: deeper than 10 bits.
 template <bool kFirst, bool kWide>
-HWY_INLINE void TransformVectors(VI16 x0, VI16 x1, VI16 x2, VI16 x3, VI16 x4, VI16 x5, VI16 x6, VI16 x7, VI16 y[8]) {
-  using hn::Add;
-  using hn::Sub;
+HWY_INLINE void TransformPacks(const Pack x[8], Pack y[8]) {
   constexpr bool kLarge = kWide && !kFirst;
-  VI16 t0 = x0, t1 = x7, t2 = x2, t3 = x5, t4 = x1, t5 = x6, t6 = x3, t7 = x4;
-  t1 = Sub(t0, t1);
-  const VI16 h1 = HalfOf<kLarge>(t1);
-  t0 = Sub(t0, h1);
-  t4 = Add(t4, t5);
-  const VI16 h4 = kFirst ? hn::ShiftRight<1>(t4) : HalfOf<kLarge>(t4);
-  t5 = Sub(t5, h4);
-  t3 = Sub(t2, t3);
-  t2 = Sub(t2, HalfOf<kLarge>(t3));
-  t6 = Add(t6, t7);
-  const VI16 h6 = kFirst ? hn::ShiftRight<1>(t6) : HalfOf<kLarge>(t6);
-  t7 = Sub(h6, t7);
-  t0 = Add(t0, h6);
-  t6 = Sub(t0, t6);
-  t2 = Sub(h4, t2);
-  t4 = Sub(t2, t4);
-  t0 = Sub(t0, LiftBy<13573, 15>(t4));
-  t4 = Add(t4, LiftBy<11585, 14>(t0));
-  t0 = Sub(t0, LiftBy<13573, 15>(t4));
-  t6 = Sub(t6, LiftBy<21895, 15>(t2));
-  t2 = Add(t2, LiftBy<15137, 14>(t6));
-  t6 = Sub(t6, LiftBy<21895, 15>(t2));
-  t3 = Add(t3, LiftBy<19195, 15>(t5));
-  t5 = Add(t5, LiftBy<11585, 14>(t3));
-  t3 = Sub(t3, LiftBy<7489, 13>(t5));
-  t7 = Sub(HalfOf<kLarge>(t5), t7);
-  t5 = Sub(t5, t7);
-  t3 = Sub(h1, t3);
-  t1 = Sub(t1, t3);
-  t7 = Add(t7, LiftBy<3227, 15>(t1));
-  t1 = Sub(t1, LiftBy<6393, 15>(t7));
-  t7 = Add(t7, LiftBy<3227, 15>(t1));
-  t5 = Add(t5, LiftBy<2485, 13>(t3));
-  t3 = Sub(t3, LiftBy<18205, 15>(t5));
-  t5 = Add(t5, LiftBy<2485, 13>(t3));
+  Pack t0 = x[0], t1 = x[7], t2 = x[2], t3 = x[5], t4 = x[1], t5 = x[6], t6 = x[3], t7 = x[4];
+  t1 = t0 - t1;
+  const Pack h1 = HalfOf<false, kLarge>(t1);
+  t0 = t0 - h1;
+  t4 = t4 + t5;
+  const Pack h4 = HalfOf<kFirst, kLarge>(t4);
+  t5 = t5 - h4;
+  t3 = t2 - t3;
+  t2 = t2 - HalfOf<false, kLarge>(t3);
+  t6 = t6 + t7;
+  const Pack h6 = HalfOf<kFirst, kLarge>(t6);
+  t7 = h6 - t7;
+  t0 = t0 + h6;
+  t6 = t0 - t6;
+  t2 = h4 - t2;
+  t4 = t2 - t4;
+  t0 = t0 - LiftBy<13573, 15>(t4);
+  t4 = t4 + LiftBy<11585, 14>(t0);
+  t0 = t0 - LiftBy<13573, 15>(t4);
   y[0] = t0;
-  y[1] = t1;
-  y[2] = t2;
-  y[3] = t3;
   y[4] = t4;
-  y[5] = t5;
+  t6 = t6 - LiftBy<21895, 15>(t2);
+  t2 = t2 + LiftBy<15137, 14>(t6);
+  t6 = t6 - LiftBy<21895, 15>(t2);
+  y[2] = t2;
   y[6] = t6;
+  t3 = t3 + LiftBy<19195, 15>(t5);
+  t5 = t5 + LiftBy<11585, 14>(t3);
+  t3 = t3 - LiftBy<7489, 13>(t5);
+  t7 = HalfOf<false, kLarge>(t5) - t7;
+  t5 = t5 - t7;
+  t3 = h1 - t3;
+  t1 = t1 - t3;
+  t7 = t7 + LiftBy<3227, 15>(t1);
+  t1 = t1 - LiftBy<6393, 15>(t7);
+  t7 = t7 + LiftBy<3227, 15>(t1);
+  t5 = t5 + LiftBy<2485, 13>(t3);
+  t3 = t3 - LiftBy<18205, 15>(t5);
+  t5 = t5 + LiftBy<2485, 13>(t3);
+  y[1] = t1;
+  y[3] = t3;
+  y[5] = t5;
   y[7] = t7;
 }
 
-// Transforms one image's blocks and sums their quadrants: rows 0 to 3 are quadrants 0 and 2.
-template <typename T, bool kWide>
-HWY_INLINE void TransformGroup(GroupScratch* scratch, int image, const NextGroup& next, VU16 quadrant_sum[4]) {
+HWY_INLINE VI16 LoadSamples(const uint16_t* column) { return hn::BitCast(I16(), hn::Load(U16(), column)); }
+
+// Transforms `kTogether` images' blocks from `image` on and sums their quadrants: rows 0 to 3 are quadrants 0 and 2.
+// The second pass is done in place: a group's memory should stay in the first level cache.
+template <bool kWide>
+HWY_INLINE void TransformGroup(const Rows& rows, int image, const NextGroup& next, GroupScratch* scratch,
+                               VU16 quadrant_sum[2][4]) {
   const I16 d;
-  const T* samples = reinterpret_cast<const T*>(scratch->samples) + image * kLanes;
-  int16_t* columns = scratch->columns;
-  VI16 sum[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
-  for (int c = 0; c < kBlockSize; ++c) {
-    if (c > 0) next.PrefetchRow(image, c);
-    VI16 x[8];
-    for (int i = 0; i < 8; ++i) x[i] = LoadSamples(samples + (8 * i + c) * 2 * kLanes);
-    const VI16 top = hn::Add(hn::Add(x[0], x[1]), hn::Add(x[2], x[3]));
-    const VI16 low = hn::Add(hn::Add(x[4], x[5]), hn::Add(x[6], x[7]));
-    const int right = c >> 2;
-    sum[2 * right] = hn::Add(sum[2 * right], top);
-    sum[2 * right + 1] = hn::Add(sum[2 * right + 1], low);
-    VI16 y[8];
-    TransformVectors<true, kWide>(x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], y);
-    for (int k = 0; k < 8; ++k) hn::Store(y[k], d, columns + (8 * k + c) * kLanes);
+  for (int right = 0; right < 2; ++right) {
+    Pack top, low;
+    for (int i = 0; i < kTogether; ++i) top.v[i] = low.v[i] = hn::Zero(d);
+    for (int c = 4 * right; c < 4 * right + 4; ++c) {
+      for (int i = 0; i < kTogether; ++i) next.PrefetchRow(image + i, c);
+      Pack x[8], y[8];
+      for (int k = 0; k < 8; ++k) {
+        for (int i = 0; i < kTogether; ++i) x[k].v[i] = LoadSamples(rows.row[k] + (2 * c + image + i) * kLanes);
+      }
+      top = top + ((x[0] + x[1]) + (x[2] + x[3]));
+      low = low + ((x[4] + x[5]) + (x[6] + x[7]));
+      TransformPacks<true, kWide>(x, y);
+      for (int k = 0; k < 8; ++k) {
+        for (int i = 0; i < kTogether; ++i)
+          hn::Store(y[k].v[i], d, scratch->coefficients[image + i] + (8 * k + c) * kLanes);
+      }
+    }
+    for (int i = 0; i < kTogether; ++i) {
+      quadrant_sum[image + i][2 * right] = hn::BitCast(U16(), top.v[i]);
+      quadrant_sum[image + i][2 * right + 1] = hn::BitCast(U16(), low.v[i]);
+    }
   }
-  for (int q = 0; q < 4; ++q) quadrant_sum[q] = hn::BitCast(U16(), sum[q]);
-  int16_t* coefficients = scratch->coefficients[image];
   for (int k = 0; k < kBlockSize; ++k) {
-    const int16_t* z = columns + 8 * k * kLanes;
-    VI16 y[8];
-    TransformVectors<false, kWide>(hn::Load(d, z), hn::Load(d, z + kLanes), hn::Load(d, z + 2 * kLanes),
-                                   hn::Load(d, z + 3 * kLanes), hn::Load(d, z + 4 * kLanes),
-                                   hn::Load(d, z + 5 * kLanes), hn::Load(d, z + 6 * kLanes),
-                                   hn::Load(d, z + 7 * kLanes), y);
-    for (int n = 0; n < 8; ++n) hn::Store(y[n], d, coefficients + (8 * k + n) * kLanes);
+    Pack x[8], y[8];
+    for (int n = 0; n < 8; ++n) {
+      for (int i = 0; i < kTogether; ++i)
+        x[n].v[i] = hn::Load(d, scratch->coefficients[image + i] + (8 * k + n) * kLanes);
+    }
+    TransformPacks<false, kWide>(x, y);
+    for (int n = 0; n < 8; ++n) {
+      for (int i = 0; i < kTogether; ++i) {
+        hn::Store(y[n].v[i], d, scratch->coefficients[image + i] + (8 * k + n) * kLanes);
+      }
+    }
   }
 }
 
@@ -451,16 +504,54 @@ HWY_INLINE void Means(const VU16 quadrant_sum[4], VF32* mean, VF32 quadrant_mean
   }
 }
 
-// Adds a sample's squared deviations to its block's and its quadrant's variance.
-template <typename T>
-HWY_INLINE void AddDeviations(VF32 sample, VF32 mean, VF32 quadrant_mean, VF32& variance, VF32& quadrant_variance) {
+// Adds a sample's squared deviation.
+HWY_INLINE void AddDeviation(VF32 sample, VF32 mean, VF32& variance) {
   const VF32 deviation = hn::Sub(sample, mean);
   variance = hn::Add(variance, hn::Mul(deviation, deviation));
-  const VF32 quadrant_deviation = hn::Sub(sample, quadrant_mean);
-  // 8 bits: the square is exact, so that fusing changes nothing.
-  quadrant_variance = sizeof(T) == 1
-                          ? hn::MulAdd(quadrant_deviation, quadrant_deviation, quadrant_variance)
-                          : hn::Add(quadrant_variance, hn::Mul(quadrant_deviation, quadrant_deviation));
+}
+
+// Sums of `a`'s and `b`'s squares.
+HWY_INLINE void AddSquares(VI16 a, VI16 b, VI32& lower, VI32& upper) {
+  const I32 d;
+#if HWY_ARCH_ARM
+  lower = hn::ReorderWidenMulAccumulate(d, a, a, lower, upper);
+  lower = hn::ReorderWidenMulAccumulate(d, b, b, lower, upper);
+#else
+  VI32 unused = hn::Zero(d);
+  const VI16 lower_pairs = Interleave<0>(I16(), a, b);
+  const VI16 upper_pairs = Interleave<1>(I16(), a, b);
+  lower = hn::ReorderWidenMulAccumulate(d, lower_pairs, lower_pairs, lower, unused);
+  upper = hn::ReorderWidenMulAccumulate(d, upper_pairs, upper_pairs, upper, unused);
+#endif
+}
+
+// A quadrant's variance from its sum and its sum of squares, as exact as the chain of squared deviations is while the
+// result is below kExactVariance: up to there, all that the chain adds are multiples of 1/256 below 2^16.
+constexpr float kExactVariance = 65536.0f;
+
+template <int kHalf>
+HWY_INLINE VF32 VarianceOfSums(VU16 sum, VI32 squares) {
+  const F32 d;
+  const VF32 s = hn::ConvertTo(d, WideSum<kHalf>(sum));
+  return hn::Sub(hn::ConvertTo(d, squares), hn::Mul(hn::Mul(s, s), hn::Set(d, 1.0f / 16)));
+}
+
+// The quadrants' variances by their chains, where VarianceOfSums does not do.
+template <bool kWide>
+HWY_NOINLINE void QuadrantChains(const Rows& rows, int image, const VU16 quadrant_sum[4], VF32 lower[4],
+                                 VF32 upper[4]) {
+  VF32 unused, lower_mean[4], upper_mean[4];
+  Means<0, kWide>(quadrant_sum, &unused, lower_mean);
+  Means<1, kWide>(quadrant_sum, &unused, upper_mean);
+  for (int q = 0; q < 4; ++q) {
+    lower[q] = upper[q] = hn::Zero(F32());
+    for (int k = 0; k < 16; ++k) {
+      const int i = (q % 2) * 4 + k / 4, j = (q / 2) * 4 + k % 4;
+      const VI16 sample = LoadSamples(rows.row[i] + (2 * j + image) * kLanes);
+      AddDeviation(SampleFloats<0, kWide>(sample), lower_mean[q], lower[q]);
+      AddDeviation(SampleFloats<1, kWide>(sample), upper_mean[q], upper[q]);
+    }
+  }
 }
 
 HWY_INLINE VF32 ActivityOf(VF32 variance, const VF32 quadrant_variance[4]) {
@@ -475,35 +566,58 @@ HWY_INLINE VF32 ActivityOf(VF32 variance, const VF32 quadrant_variance[4]) {
 
 // BlockActivity of block.h of one image's blocks.
 template <typename T, bool kWide>
-HWY_INLINE void Activity(const GroupScratch& scratch, int image, const VU16 quadrant_sum[4], VF32 activity[2]) {
+HWY_INLINE void Activity(const Rows& rows, int image, const VU16 quadrant_sum[4], VF32 activity[2]) {
   const F32 d;
   VF32 lower_mean, upper_mean, lower_quadrant_mean[4], upper_quadrant_mean[4];
   Means<0, kWide>(quadrant_sum, &lower_mean, lower_quadrant_mean);
   Means<1, kWide>(quadrant_sum, &upper_mean, upper_quadrant_mean);
   VF32 lower_variance = hn::Zero(d), upper_variance = hn::Zero(d);
   VF32 lower_quadrant[4], upper_quadrant[4];
-  const T* sample = reinterpret_cast<const T*>(scratch.samples) + image * kLanes;
   for (int bottom = 0; bottom < 2; ++bottom) {
-    VF32 lower_left = hn::Zero(d), lower_right = hn::Zero(d);
-    VF32 upper_left = hn::Zero(d), upper_right = hn::Zero(d);
-    const VF32 lower_left_mean = lower_quadrant_mean[bottom], lower_right_mean = lower_quadrant_mean[bottom + 2];
-    const VF32 upper_left_mean = upper_quadrant_mean[bottom], upper_right_mean = upper_quadrant_mean[bottom + 2];
-    for (int i = 0; i < 4; ++i) {
-      for (int j = 0; j < 4; ++j, sample += 2 * kLanes) {
-        const VI16 both = LoadSamples(sample);
-        AddDeviations<T>(SampleFloats<0, kWide>(both), lower_mean, lower_left_mean, lower_variance, lower_left);
-        AddDeviations<T>(SampleFloats<1, kWide>(both), upper_mean, upper_left_mean, upper_variance, upper_left);
-      }
-      for (int j = 4; j < 8; ++j, sample += 2 * kLanes) {
-        const VI16 both = LoadSamples(sample);
-        AddDeviations<T>(SampleFloats<0, kWide>(both), lower_mean, lower_right_mean, lower_variance, lower_right);
-        AddDeviations<T>(SampleFloats<1, kWide>(both), upper_mean, upper_right_mean, upper_variance, upper_right);
+    VF32 lower_chain[2], upper_chain[2];
+    VI32 lower_squares[2], upper_squares[2];
+    for (int right = 0; right < 2; ++right) {
+      lower_chain[right] = upper_chain[right] = hn::Zero(d);
+      lower_squares[right] = upper_squares[right] = hn::Zero(I32());
+    }
+    for (int i = 4 * bottom; i < 4 * bottom + 4; ++i) {
+      const uint16_t* row = rows.row[i] + image * kLanes;
+      for (int right = 0; right < 2; ++right) {
+        for (int j = 4 * right; j < 4 * right + 4; j += 2) {
+          const VI16 first = LoadSamples(row + j * kColumnSamples);
+          const VI16 second = LoadSamples(row + (j + 1) * kColumnSamples);
+          const VF32 lower_first = SampleFloats<0, kWide>(first), upper_first = SampleFloats<1, kWide>(first);
+          const VF32 lower_second = SampleFloats<0, kWide>(second), upper_second = SampleFloats<1, kWide>(second);
+          AddDeviation(lower_first, lower_mean, lower_variance);
+          AddDeviation(upper_first, upper_mean, upper_variance);
+          AddDeviation(lower_second, lower_mean, lower_variance);
+          AddDeviation(upper_second, upper_mean, upper_variance);
+          if (sizeof(T) == 1) {
+            AddSquares(first, second, lower_squares[right], upper_squares[right]);
+          } else {
+            const int q = bottom + 2 * right;
+            AddDeviation(lower_first, lower_quadrant_mean[q], lower_chain[right]);
+            AddDeviation(upper_first, upper_quadrant_mean[q], upper_chain[right]);
+            AddDeviation(lower_second, lower_quadrant_mean[q], lower_chain[right]);
+            AddDeviation(upper_second, upper_quadrant_mean[q], upper_chain[right]);
+          }
+        }
       }
     }
-    lower_quadrant[bottom] = lower_left;
-    lower_quadrant[bottom + 2] = lower_right;
-    upper_quadrant[bottom] = upper_left;
-    upper_quadrant[bottom + 2] = upper_right;
+    for (int right = 0; right < 2; ++right) {
+      const int q = bottom + 2 * right;
+      lower_quadrant[q] =
+          sizeof(T) == 1 ? VarianceOfSums<0>(quadrant_sum[q], lower_squares[right]) : lower_chain[right];
+      upper_quadrant[q] =
+          sizeof(T) == 1 ? VarianceOfSums<1>(quadrant_sum[q], upper_squares[right]) : upper_chain[right];
+    }
+  }
+  if (sizeof(T) == 1) {
+    VF32 largest = hn::Zero(d);
+    for (int q = 0; q < 4; ++q) largest = hn::Max(largest, hn::Max(lower_quadrant[q], upper_quadrant[q]));
+    if (HWY_UNLIKELY(!hn::AllTrue(d, hn::Lt(largest, hn::Set(d, kExactVariance))))) {
+      QuadrantChains<kWide>(rows, image, quadrant_sum, lower_quadrant, upper_quadrant);
+    }
   }
   activity[0] = ActivityOf(lower_variance, lower_quadrant);
   activity[1] = ActivityOf(upper_variance, upper_quadrant);
@@ -519,32 +633,77 @@ HWY_INLINE VF32 ScaledCoefficient(VI16 c) {
   return hn::ConvertTo(F32(), hn::BitCast(I32(), Interleave<kHalf>(I16(), hn::Zero(I16()), c)));
 }
 
-// Fills the scratch's thresholds.
-template <typename T, bool kWide>
-HWY_INLINE void Thresholds(GroupScratch* scratch, const VU16 quadrant_sum[2][4]) {
+// A coefficient's square added to the pattern of 2^-95 is the pattern of (2^23 + square) / 2^118, for squares below
+// 2^23, which at 8 bits they are. One fused multiply-add takes the offset away, undoes the scale and weighs.
+constexpr int kSquareOffsetRoot = 1 << 14;  // its square is the pattern of 2^-95
+constexpr float kSquareUnscale = 0x1p118f;
+constexpr float kSquareOffset = 0x1p23f;
+
+HWY_INLINE void OffsetSquares(VI16 c, VF32& lower, VF32& upper) {
+  const I32 d;
+#if HWY_ARCH_ARM
+  VI32 upper_squares = hn::Set(d, kSquareOffsetRoot * kSquareOffsetRoot);
+  const VI32 lower_squares = hn::ReorderWidenMulAccumulate(d, c, c, upper_squares, upper_squares);
+#else
+  VI32 unused = hn::Zero(d);
+  const VI16 root = hn::Set(I16(), kSquareOffsetRoot);
+  const VI16 lower_pairs = Interleave<0>(I16(), c, root);
+  const VI16 upper_pairs = Interleave<1>(I16(), c, root);
+  const VI32 lower_squares = hn::ReorderWidenMulAccumulate(d, lower_pairs, lower_pairs, hn::Zero(d), unused);
+  const VI32 upper_squares = hn::ReorderWidenMulAccumulate(d, upper_pairs, upper_pairs, hn::Zero(d), unused);
+#endif
+  lower = hn::BitCast(F32(), lower_squares);
+  upper = hn::BitCast(F32(), upper_squares);
+}
+
+// MaskingEnergy of block.h of both images.
+template <typename T>
+HWY_INLINE void Energy(const GroupScratch& scratch, VF32 energy[2][2]) {
   const F32 d;
-  const I16 di;
-  VF32 activity[2][2];  // [image][half]
-  Activity<T, kWide>(*scratch, 0, quadrant_sum[0], activity[0]);
-  Activity<T, kWide>(*scratch, 1, quadrant_sum[1], activity[1]);
-  const float* weights = kMask.weight[scratch->pair->plane];
-  VF32 energy[2][2] = {{hn::Zero(d), hn::Zero(d)}, {hn::Zero(d), hn::Zero(d)}};
+  const float* weights = kMask.weight[scratch.pair->plane];
+  VF32 sum[2][2] = {{hn::Zero(d), hn::Zero(d)}, {hn::Zero(d), hn::Zero(d)}};
   for (int k = 1; k < kBlockTerms; ++k) {
-    const VF32 weight = hn::Set(d, weights[k] * kCoefficientUnscale);
     for (int image = 0; image < 2; ++image) {
-      const VI16 c = hn::Load(di, scratch->coefficients[image] + k * kLanes);
-      const VF32 lower = ScaledCoefficient<0>(c);
-      const VF32 upper = ScaledCoefficient<1>(c);
-      energy[0][image] = hn::Add(energy[0][image], hn::Mul(hn::Mul(lower, lower), weight));
-      energy[1][image] = hn::Add(energy[1][image], hn::Mul(hn::Mul(upper, upper), weight));
+      const VI16 c = hn::Load(I16(), scratch.coefficients[image] + k * kLanes);
+      VF32 lower, upper;
+#if HWY_NATIVE_FMA
+      if (sizeof(T) == 1) {
+        OffsetSquares(c, lower, upper);
+        const VF32 weight = hn::Set(d, weights[k] * kSquareUnscale);
+        const VF32 offset = hn::Set(d, weights[k] * kSquareOffset);
+        lower = hn::MulSub(lower, weight, offset);
+        upper = hn::MulSub(upper, weight, offset);
+      } else
+#endif
+      {
+        lower = ScaledCoefficient<0>(c);
+        upper = ScaledCoefficient<1>(c);
+        const VF32 weight = hn::Set(d, weights[k] * kCoefficientUnscale);
+        lower = hn::Mul(hn::Mul(lower, lower), weight);
+        upper = hn::Mul(hn::Mul(upper, upper), weight);
+      }
+      sum[image][0] = hn::Add(sum[image][0], lower);
+      sum[image][1] = hn::Add(sum[image][1], upper);
     }
   }
+  for (int image = 0; image < 2; ++image) {
+    for (int half = 0; half < 2; ++half) energy[image][half] = sum[image][half];
+  }
+}
+
+// Fills the scratch's thresholds.
+template <typename T, bool kWide>
+HWY_INLINE void Thresholds(const Rows& rows, const VU16 quadrant_sum[2][4], GroupScratch* scratch) {
+  const F32 d;
+  VF32 activity[2][2], energy[2][2];  // [image][half]
+  Activity<T, kWide>(rows, 0, quadrant_sum[0], activity[0]);
+  Activity<T, kWide>(rows, 1, quadrant_sum[1], activity[1]);
+  Energy<T>(*scratch, energy);
   for (int half = 0; half < 2; ++half) {
-    const VF32 reference = hn::Sqrt(hn::Mul(energy[half][0], activity[0][half]));
-    const VF32 distorted = hn::Sqrt(hn::Mul(energy[half][1], activity[1][half]));
-    const VF32 threshold =
-        hn::Mul(hn::Max(reference, distorted), hn::Set(d, static_cast<float>(1 / kThresholdDivisor)));
-    hn::Store(threshold, d, scratch->threshold + half * kFloatLanes);
+    const VF32 reference = hn::Sqrt(hn::Mul(energy[0][half], activity[0][half]));
+    const VF32 distorted = hn::Sqrt(hn::Mul(energy[1][half], activity[1][half]));
+    const VF32 scale = hn::Set(d, static_cast<float>(1 / kThresholdDivisor));
+    hn::Store(hn::Mul(hn::Max(reference, distorted), scale), d, scratch->threshold + half * kFloatLanes);
   }
 }
 
@@ -552,7 +711,8 @@ template <typename T, bool kWide>
 HWY_INLINE bool PrepareGroup(const PlanePair& pair, int row, int group, bool follows, GroupScratch* scratch) {
   scratch->pair = &pair;
   scratch->blocks = std::min(kLanes, pair.columns() - group * kLanes);
-  const bool equal = LoadGroup<T>(pair, row, group, follows, scratch);
+  Rows rows;
+  const bool equal = LoadGroup<T>(pair, row, group, follows, scratch, &rows);
   const NextGroup next = FindNextGroup<T>(pair, row, group);
   if (equal) {
     for (int i = 1; i < kBlockSize; ++i) {
@@ -562,10 +722,11 @@ HWY_INLINE bool PrepareGroup(const PlanePair& pair, int row, int group, bool fol
     return false;
   }
   VU16 quadrant_sum[2][4];
-  TransformGroup<T, kWide>(scratch, 0, next, quadrant_sum[0]);
-  TransformGroup<T, kWide>(scratch, 1, next, quadrant_sum[1]);
+  for (int image = 0; image < 2; image += kTogether) {
+    TransformGroup<kWide>(rows, image, next, scratch, quadrant_sum);
+  }
   scratch->dc_only = AcEqual(*scratch);
-  if (!scratch->dc_only) Thresholds<T, kWide>(scratch, quadrant_sum);
+  if (!scratch->dc_only) Thresholds<T, kWide>(rows, quadrant_sum, scratch);
   return true;
 }
 
@@ -611,12 +772,9 @@ HWY_INLINE VU16 Difference(const GroupScratch& scratch, int k) {
 template <int kHalf>
 HWY_INLINE void StoreIncrements(GroupScratch* scratch, uint32_t exponent, int first_block, VF32 even, VF32 odd) {
   const U32 d;
-  const VU32 lane = hn::Iota(d, 0);
-  const VU32 four = hn::Set(d, 3);
-  const VU32 block =
-      hn::Add(hn::Add(hn::ShiftLeft<1>(hn::AndNot(four, lane)), hn::And(four, lane)), hn::Set(d, 4 * kHalf));
-  const auto wanted = hn::And(hn::Lt(hn::BitCast(I32(), block), hn::Set(I32(), scratch->blocks)),
-                              hn::Gt(hn::BitCast(I32(), block), hn::Set(I32(), first_block - 1)));
+  const VI32 block = hn::Load(I32(), kFloatLaneBlocks.block + kHalf * kFloatLanes);
+  const auto wanted =
+      hn::And(hn::Lt(block, hn::Set(I32(), scratch->blocks)), hn::Gt(block, hn::Set(I32(), first_block - 1)));
   const VU32 start = hn::Set(d, exponent << 23);
   const VU32 limit = hn::Set(d, kMapLimit);
   const VU32 even_increment = hn::Min(hn::Sub(hn::BitCast(d, even), start), limit);
@@ -675,7 +833,7 @@ SumMap Map(GroupScratch* scratch, uint32_t exponent, int first_block) {
     return map;
   }
   for (int block = first_block; block < scratch->blocks; ++block) {
-    const int lane = VectorLane(block);
+    const int lane = FloatLane(block);
     SumMap next;
     next.even = scratch->even[lane];
     next.odd = scratch->odd[lane];
@@ -685,7 +843,7 @@ SumMap Map(GroupScratch* scratch, uint32_t exponent, int first_block) {
 }
 
 SumMap BlockMap(const GroupScratch& scratch, int block) {
-  const int lane = VectorLane(block);
+  const int lane = FloatLane(block);
   SumMap map;
   map.even = scratch.even[lane];
   map.odd = scratch.odd[lane];
@@ -694,7 +852,7 @@ SumMap BlockMap(const GroupScratch& scratch, int block) {
 
 void BlockTermsOf(const GroupScratch& scratch, int block, float terms[kBlockTerms]) {
   const int plane = scratch.pair->plane;
-  const float threshold = scratch.dc_only ? 0.0f : scratch.threshold[VectorLane(block)];
+  const float threshold = scratch.dc_only ? 0.0f : scratch.threshold[FloatLane(block)];
   for (int k = 0; k < kBlockTerms; ++k) {
     const int32_t difference =
         scratch.coefficients[0][k * kLanes + block] - scratch.coefficients[1][k * kLanes + block];
@@ -715,11 +873,14 @@ GroupScratch::GroupScratch(int width) {
   std::memset(samples, 0, sizeof(samples));
   std::memset(segment, 0, sizeof(segment));
   constexpr size_t kAlignment = 64;
-  const size_t groups_blocks = static_cast<size_t>(BlockCount(width)) + kMaxGroupBlocks;
-  const size_t bytes = groups_blocks * kBlockSize * 2 * sizeof(uint16_t);
-  bottom_memory.reset(new uint8_t[bytes + kAlignment]);
-  const uintptr_t at = reinterpret_cast<uintptr_t>(bottom_memory.get());
-  bottom = bottom_memory.get() + (kAlignment - at % kAlignment) % kAlignment;
+  // Whole groups of the largest kind, so that both rows are aligned.
+  const size_t blocks =
+      static_cast<size_t>(BlockCount(width) + kMaxGroupBlocks - 1) / kMaxGroupBlocks * kMaxGroupBlocks;
+  const size_t row_samples = blocks * kBlockSize * 2;
+  edge_memory.reset(new uint16_t[2 * row_samples + kAlignment]());
+  const uintptr_t at = reinterpret_cast<uintptr_t>(edge_memory.get());
+  edge[0] = edge_memory.get() + (kAlignment - at % kAlignment) % kAlignment / sizeof(uint16_t);
+  edge[1] = edge[0] + row_samples;
 }
 
 namespace {

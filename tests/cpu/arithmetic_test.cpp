@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <random>
 #include <set>
 #include <thread>
 #include <utility>
@@ -112,14 +113,64 @@ TEST(Arithmetic, SamplesAndMeansWithACommonOffsetDifferExactly) {
   }
 }
 
-TEST(Arithmetic, SquaredQuadrantDeviationsAreExactAtEightBits) {
+#if defined(__x86_64__)
+__attribute__((target("avx2,fma")))
+#endif
+float WeighOffsetSquare(float offset_square, float weight) {
+  return __builtin_fmaf(offset_square, weight * 0x1p118f, -(weight * 0x1p23f));
+}
+
+TEST(Arithmetic, OneFusedMultiplyWeighsASquareThatIsAddedToAPattern) {
+#if defined(__x86_64__)
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) GTEST_SKIP() << "no fused multiply-add";
+#endif
+  // All coefficients whose square is below 2^23, which is more than twice what 8-bit samples reach.
+  for (const Divisor& divisor : DistinctDivisors()) {
+    for (int c = -2896; c <= 2896; ++c) {
+      const float offset_square = BitsFloat(static_cast<uint32_t>((1 << 28) + c * c));
+      const float f = static_cast<float>(c);
+      ASSERT_EQ(WeighOffsetSquare(offset_square, divisor.weight), f * f * divisor.weight) << c;
+    }
+  }
+}
+
+// A quadrant's variance is a chain of 16 squared deviations. Each of them is a multiple of 1/256, so every partial sum
+// below 2^16 is a float, and the chain is exact up to there.
+TEST(Arithmetic, AQuadrantsVarianceIsExactBelowTwoToTheSixteenAtEightBits) {
   for (int sample = 0; sample < 256; ++sample) {
     for (int sum = 0; sum <= 16 * 255; ++sum) {
       const double deviation = sample - sum / 16.0;
       const float square = static_cast<float>(deviation) * static_cast<float>(deviation);
       ASSERT_EQ(static_cast<double>(square), deviation * deviation);
+      ASSERT_EQ(deviation * deviation * 256, std::floor(deviation * deviation * 256));
     }
   }
+  std::mt19937 random(5);
+  int exact = 0;
+  for (int run = 0; run < 1000000; ++run) {
+    int samples[16], sum = 0, squares = 0;
+    const uint32_t spread = 1 + random() % 255;
+    for (int& sample : samples) {
+      sample = random() % 4 ? static_cast<int>(random() % (spread + 1)) : (random() % 2 ? static_cast<int>(spread) : 0);
+      sum += sample;
+      squares += sample * sample;
+    }
+    const float mean = static_cast<float>(sum) / 16.0f;
+    float chain = 0.0f;
+    for (int sample : samples) {
+      const float deviation = static_cast<float>(sample) - mean;
+      chain += deviation * deviation;
+    }
+    const float s = static_cast<float>(sum);
+    const float from_sums = static_cast<float>(squares) - s * s * (1.0f / 16);
+    ASSERT_EQ(from_sums < 65536.0f, chain < 65536.0f);
+    if (from_sums < 65536.0f) {
+      ++exact;
+      ASSERT_EQ(from_sums, chain);
+    }
+  }
+  EXPECT_GT(exact, 100000);
+  EXPECT_LT(exact, 1000000);
 }
 
 }  // namespace
