@@ -96,6 +96,12 @@ constexpr InverseMaskTables kInverseMask = MakeInverseMaskTables();
 constexpr float kVarianceScale64 = (1.0f / 63.0f) * 64.0f;
 constexpr float kVarianceScale16 = (1.0f / 15.0f) * 16.0f;
 
+// 2^kHidingBits / kMask.weight, rounded down: what bounds a hidden error from below in 16-bit integers.
+constexpr int kHidingBits = 6;
+constexpr uint16_t HidingFactor(int plane, int k) {
+  return static_cast<uint16_t>((1 << kHidingBits) / static_cast<double>(kMask.weight[plane][k]));
+}
+
 constexpr double kThresholdDivisor = 32.0;
 
 // Weights of the planes in the combined score.

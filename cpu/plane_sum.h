@@ -47,7 +47,8 @@ struct GroupScratch {
   alignas(64) uint32_t odd[kMaxGroupBlocks];
   const PlanePair* pair = nullptr;  // of the group at hand
   int blocks = 0;                   // in it
-  bool dc_only = false;             // all its other terms are zero
+  bool large_variance = false;      // the last group's quadrants vary too much for a shortcut
+  uint64_t live_terms = 0;          // bit k: not all of its blocks' terms k are known to be zero
 
   // Top and bottom sample rows of all groups, by turns: [group][column][image][lane]. A block row's bottom is the top
   // of the next.

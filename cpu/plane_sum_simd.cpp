@@ -27,6 +27,39 @@
 #define PSNRHVS_CPU_PLANE_SUM_SIMD_ONCE
 namespace psnrhvs {
 
+// A coefficient's square added to the pattern of 2^-95 is the pattern of (2^23 + square) / 2^118, for squares below
+// 2^23, which at 8 bits they are. One fused multiply-add takes the offset away, undoes the scale and weighs.
+constexpr int kSquareOffsetRoot = 1 << 14;  // its square is the pattern of 2^-95
+constexpr float kSquareUnscale = 0x1p118f;
+constexpr float kSquareOffset = 0x1p23f;
+
+// A coefficient as a float times 2^16 costs no sign extension; the weight is scaled to undo its square.
+constexpr float kCoefficientUnscale = 0x1p-32f;
+
+// Multiples of the tables of metric.h, to be broadcast from memory.
+struct ScaledTables {
+  float square_scale[3][kBlockTerms];        // for offset squares
+  float square_offset[3][kBlockTerms];       // likewise
+  float coefficient_weight[3][kBlockTerms];  // for squares of scaled coefficients
+  uint32_t hiding_factors[3][kBlockTerms];   // two 16-bit lanes
+};
+
+constexpr ScaledTables MakeScaledTables() {
+  ScaledTables tables{};
+  for (int plane = 0; plane < 3; ++plane) {
+    for (int k = 0; k < kBlockTerms; ++k) {
+      const float weight = kMask.weight[plane][k];
+      tables.square_scale[plane][k] = weight * kSquareUnscale;
+      tables.square_offset[plane][k] = weight * kSquareOffset;
+      tables.coefficient_weight[plane][k] = weight * kCoefficientUnscale;
+      tables.hiding_factors[plane][k] = HidingFactor(plane, k) * 0x10001u;
+    }
+  }
+  return tables;
+}
+
+inline constexpr ScaledTables kScaled = MakeScaledTables();
+
 // Where a group's samples lie in the plane.
 inline const uint8_t* SampleAddress(const PlaneView& view, int x, int y, size_t sample_bytes) {
   return view.Row(y) + static_cast<ptrdiff_t>(x) * view.step * static_cast<ptrdiff_t>(sample_bytes);
@@ -58,7 +91,7 @@ void LoadBlock(const PlanePair& pair, const PlaneView& view, int x, int y, int32
 
 bool Prepare(const PlanePair& pair, int row, int group, bool /*follows*/, GroupScratch* scratch) {
   scratch->pair = &pair;
-  scratch->dc_only = false;
+  scratch->live_terms = ~uint64_t{0};
   scratch->blocks = std::min(kLanes, pair.columns() - group * kLanes);
   const float* mask = kMask.weight[pair.plane];
   for (int block = 0; block < scratch->blocks; ++block) {
@@ -245,15 +278,17 @@ HWY_INLINE bool LoadGroup(const PlanePair& pair, int row, int group, bool follow
   rows->row[0] = scratch->edge[row % 2] + static_cast<size_t>(group) * kRowSamples;
   rows->row[7] = scratch->edge[(row + 1) % 2] + static_cast<size_t>(group) * kRowSamples;
   for (int i = 1; i < 7; ++i) rows->row[i] = scratch->samples + (i - 1) * kRowSamples;
+  const bool copied[2] = {!inside || pair.reference.step != 1, !inside || pair.distorted.step != 1};
+  const int first = follows ? 1 : 0;
+  const uint8_t* at[2] = {SampleAddress(pair.reference, x, y + first, sizeof(T)),
+                          SampleAddress(pair.distorted, x, y + first, sizeof(T))};
   bool equal = true;
-  for (int i = follows ? 1 : 0; i < kBlockSize; ++i) {
+  for (int i = first; i < kBlockSize; ++i) {
     const uint8_t* source[2];
     for (int image = 0; image < 2; ++image) {
-      source[image] = SampleAddress(*views[image], x, y + i, sizeof(T));
-      if (!inside || views[image]->step != 1) {
-        CopySamples<T>(source[image], views[image]->step, count, scratch->segment[image]);
-        source[image] = scratch->segment[image];
-      }
+      source[image] = copied[image] ? scratch->segment[image] : at[image];
+      if (copied[image]) CopySamples<T>(at[image], views[image]->step, count, scratch->segment[image]);
+      at[image] += views[image]->stride_bytes;
     }
     if (sizeof(T) == 1) {
       RearrangeBytes(source, rows->row[i]);
@@ -346,53 +381,51 @@ HWY_INLINE Pack HalfOf(const Pack& a) {
   return half;
 }
 
-// Transform8 of block.h. `kFirst`: on samples, which are not negative. `kWide`: deeper than 10 bits.
+// Transform8 of block.h. `kFirst`: on samples, which are not negative. `kWide`: deeper than 10 bits. The same steps,
+// but the odd outputs' long chain comes as early as it can and the even outputs' short ones between its waits.
 template <bool kFirst, bool kWide>
 HWY_INLINE void TransformPacks(const Pack x[8], Pack y[8]) {
   constexpr bool kLarge = kWide && !kFirst;
   Pack t0 = x[0], t1 = x[7], t2 = x[2], t3 = x[5], t4 = x[1], t5 = x[6], t6 = x[3], t7 = x[4];
-  t1 = t0 - t1;
-  const Pack h1 = HalfOf<false, kLarge>(t1);
-  t0 = t0 - h1;
   t4 = t4 + t5;
   const Pack h4 = HalfOf<kFirst, kLarge>(t4);
-  t5 = t5 - h4;
   t3 = t2 - t3;
-  t2 = t2 - HalfOf<false, kLarge>(t3);
+  const Pack h3 = HalfOf<false, kLarge>(t3);
+  t1 = t0 - t1;
+  const Pack h1 = HalfOf<false, kLarge>(t1);
+  t5 = t5 - h4;
   t6 = t6 + t7;
   const Pack h6 = HalfOf<kFirst, kLarge>(t6);
-  t7 = h6 - t7;
-  t0 = t0 + h6;
-  t6 = t0 - t6;
-  t2 = h4 - t2;
-  t4 = t2 - t4;
-  t0 = t0 - LiftBy<13573, 15>(t4);
-  t4 = t4 + LiftBy<11585, 14>(t0);
-  t0 = t0 - LiftBy<13573, 15>(t4);
-  y[0] = t0;
-  y[4] = t4;
-  t6 = t6 - LiftBy<21895, 15>(t2);
-  t2 = t2 + LiftBy<15137, 14>(t6);
-  t6 = t6 - LiftBy<21895, 15>(t2);
-  y[2] = t2;
-  y[6] = t6;
   t3 = t3 + LiftBy<19195, 15>(t5);
+  t2 = t2 - h3;
+  t0 = t0 - h1;
+  t7 = h6 - t7;
+  t2 = h4 - t2;
+  t0 = t0 + h6;
   t5 = t5 + LiftBy<11585, 14>(t3);
+  t4 = t2 - t4;
+  t6 = t0 - t6;
+  t0 = t0 - LiftBy<13573, 15>(t4);
+  t6 = t6 - LiftBy<21895, 15>(t2);
   t3 = t3 - LiftBy<7489, 13>(t5);
   t7 = HalfOf<false, kLarge>(t5) - t7;
-  t5 = t5 - t7;
+  t4 = t4 + LiftBy<11585, 14>(t0);
+  t2 = t2 + LiftBy<15137, 14>(t6);
+  y[4] = t4;
+  y[2] = t2;
   t3 = h1 - t3;
+  t5 = t5 - t7;
   t1 = t1 - t3;
-  t7 = t7 + LiftBy<3227, 15>(t1);
-  t1 = t1 - LiftBy<6393, 15>(t7);
-  t7 = t7 + LiftBy<3227, 15>(t1);
   t5 = t5 + LiftBy<2485, 13>(t3);
+  t7 = t7 + LiftBy<3227, 15>(t1);
+  y[0] = t0 - LiftBy<13573, 15>(t4);
+  y[6] = t6 - LiftBy<21895, 15>(t2);
   t3 = t3 - LiftBy<18205, 15>(t5);
-  t5 = t5 + LiftBy<2485, 13>(t3);
-  y[1] = t1;
+  t1 = t1 - LiftBy<6393, 15>(t7);
   y[3] = t3;
-  y[5] = t5;
-  y[7] = t7;
+  y[1] = t1;
+  y[5] = t5 + LiftBy<2485, 13>(t3);
+  y[7] = t7 + LiftBy<3227, 15>(t1);
 }
 
 HWY_INLINE VI16 LoadSamples(const uint16_t* column) { return hn::BitCast(I16(), hn::Load(U16(), column)); }
@@ -506,7 +539,12 @@ HWY_INLINE void Means(const VU16 quadrant_sum[4], VF32* mean, VF32 quadrant_mean
 
 // Adds a sample's squared deviation.
 HWY_INLINE void AddDeviation(VF32 sample, VF32 mean, VF32& variance) {
+#if HWY_NATIVE_FMA
+  // The same difference, by units that are less busy here.
+  const VF32 deviation = hn::MulSub(sample, hn::Set(F32(), 1.0f), mean);
+#else
   const VF32 deviation = hn::Sub(sample, mean);
+#endif
   variance = hn::Add(variance, hn::Mul(deviation, deviation));
 }
 
@@ -536,24 +574,6 @@ HWY_INLINE VF32 VarianceOfSums(VU16 sum, VI32 squares) {
   return hn::Sub(hn::ConvertTo(d, squares), hn::Mul(hn::Mul(s, s), hn::Set(d, 1.0f / 16)));
 }
 
-// The quadrants' variances by their chains, where VarianceOfSums does not do.
-template <bool kWide>
-HWY_NOINLINE void QuadrantChains(const Rows& rows, int image, const VU16 quadrant_sum[4], VF32 lower[4],
-                                 VF32 upper[4]) {
-  VF32 unused, lower_mean[4], upper_mean[4];
-  Means<0, kWide>(quadrant_sum, &unused, lower_mean);
-  Means<1, kWide>(quadrant_sum, &unused, upper_mean);
-  for (int q = 0; q < 4; ++q) {
-    lower[q] = upper[q] = hn::Zero(F32());
-    for (int k = 0; k < 16; ++k) {
-      const int i = (q % 2) * 4 + k / 4, j = (q / 2) * 4 + k % 4;
-      const VI16 sample = LoadSamples(rows.row[i] + (2 * j + image) * kLanes);
-      AddDeviation(SampleFloats<0, kWide>(sample), lower_mean[q], lower[q]);
-      AddDeviation(SampleFloats<1, kWide>(sample), upper_mean[q], upper[q]);
-    }
-  }
-}
-
 HWY_INLINE VF32 ActivityOf(VF32 variance, const VF32 quadrant_variance[4]) {
   const F32 d;
   const VF32 total = hn::Mul(variance, hn::Set(d, kVarianceScale64));
@@ -564,81 +584,83 @@ HWY_INLINE VF32 ActivityOf(VF32 variance, const VF32 quadrant_variance[4]) {
   return hn::IfThenElse(hn::Gt(total, hn::Zero(d)), hn::Div(sum, total), total);
 }
 
-// BlockActivity of block.h of one image's blocks.
-template <typename T, bool kWide>
-HWY_INLINE void Activity(const Rows& rows, int image, const VU16 quadrant_sum[4], VF32 activity[2]) {
+// BlockActivity of block.h of both images' blocks, which take turns: a chain has to wait for itself. `kSums`: quadrants
+// by VarianceOfSums, else by their chains. False if VarianceOfSums does not do for them.
+template <bool kWide, bool kSums>
+HWY_INLINE bool Activity(const Rows& rows, const VU16 quadrant_sum[2][4], VF32 activity[2][2]) {
   const F32 d;
-  VF32 lower_mean, upper_mean, lower_quadrant_mean[4], upper_quadrant_mean[4];
-  Means<0, kWide>(quadrant_sum, &lower_mean, lower_quadrant_mean);
-  Means<1, kWide>(quadrant_sum, &upper_mean, upper_quadrant_mean);
-  VF32 lower_variance = hn::Zero(d), upper_variance = hn::Zero(d);
-  VF32 lower_quadrant[4], upper_quadrant[4];
+  VF32 lower_mean[2], upper_mean[2], lower_quadrant_mean[2][4], upper_quadrant_mean[2][4];
+  VF32 lower_variance[2], upper_variance[2], lower_quadrant[2][4], upper_quadrant[2][4];
+  for (int image = 0; image < 2; ++image) {
+    Means<0, kWide>(quadrant_sum[image], &lower_mean[image], lower_quadrant_mean[image]);
+    Means<1, kWide>(quadrant_sum[image], &upper_mean[image], upper_quadrant_mean[image]);
+    lower_variance[image] = upper_variance[image] = hn::Zero(d);
+  }
   for (int bottom = 0; bottom < 2; ++bottom) {
-    VF32 lower_chain[2], upper_chain[2];
-    VI32 lower_squares[2], upper_squares[2];
-    for (int right = 0; right < 2; ++right) {
-      lower_chain[right] = upper_chain[right] = hn::Zero(d);
-      lower_squares[right] = upper_squares[right] = hn::Zero(I32());
+    VF32 lower_chain[2][2], upper_chain[2][2];  // [image][right]
+    VI32 lower_squares[2][2], upper_squares[2][2];
+    for (int image = 0; image < 2; ++image) {
+      for (int right = 0; right < 2; ++right) {
+        lower_chain[image][right] = upper_chain[image][right] = hn::Zero(d);
+        lower_squares[image][right] = upper_squares[image][right] = hn::Zero(I32());
+      }
     }
     for (int i = 4 * bottom; i < 4 * bottom + 4; ++i) {
-      const uint16_t* row = rows.row[i] + image * kLanes;
+      const uint16_t* row = rows.row[i];
       for (int right = 0; right < 2; ++right) {
+        const int q = bottom + 2 * right;
         for (int j = 4 * right; j < 4 * right + 4; j += 2) {
-          const VI16 first = LoadSamples(row + j * kColumnSamples);
-          const VI16 second = LoadSamples(row + (j + 1) * kColumnSamples);
-          const VF32 lower_first = SampleFloats<0, kWide>(first), upper_first = SampleFloats<1, kWide>(first);
-          const VF32 lower_second = SampleFloats<0, kWide>(second), upper_second = SampleFloats<1, kWide>(second);
-          AddDeviation(lower_first, lower_mean, lower_variance);
-          AddDeviation(upper_first, upper_mean, upper_variance);
-          AddDeviation(lower_second, lower_mean, lower_variance);
-          AddDeviation(upper_second, upper_mean, upper_variance);
-          if (sizeof(T) == 1) {
-            AddSquares(first, second, lower_squares[right], upper_squares[right]);
-          } else {
-            const int q = bottom + 2 * right;
-            AddDeviation(lower_first, lower_quadrant_mean[q], lower_chain[right]);
-            AddDeviation(upper_first, upper_quadrant_mean[q], upper_chain[right]);
-            AddDeviation(lower_second, lower_quadrant_mean[q], lower_chain[right]);
-            AddDeviation(upper_second, upper_quadrant_mean[q], upper_chain[right]);
+          for (int image = 0; image < 2; ++image) {
+            const VI16 first = LoadSamples(row + j * kColumnSamples + image * kLanes);
+            const VI16 second = LoadSamples(row + (j + 1) * kColumnSamples + image * kLanes);
+            const VF32 lower_first = SampleFloats<0, kWide>(first), upper_first = SampleFloats<1, kWide>(first);
+            const VF32 lower_second = SampleFloats<0, kWide>(second), upper_second = SampleFloats<1, kWide>(second);
+            AddDeviation(lower_first, lower_mean[image], lower_variance[image]);
+            AddDeviation(upper_first, upper_mean[image], upper_variance[image]);
+            AddDeviation(lower_second, lower_mean[image], lower_variance[image]);
+            AddDeviation(upper_second, upper_mean[image], upper_variance[image]);
+            if (kSums) {
+              AddSquares(first, second, lower_squares[image][right], upper_squares[image][right]);
+            } else {
+              AddDeviation(lower_first, lower_quadrant_mean[image][q], lower_chain[image][right]);
+              AddDeviation(upper_first, upper_quadrant_mean[image][q], upper_chain[image][right]);
+              AddDeviation(lower_second, lower_quadrant_mean[image][q], lower_chain[image][right]);
+              AddDeviation(upper_second, upper_quadrant_mean[image][q], upper_chain[image][right]);
+            }
           }
         }
       }
     }
-    for (int right = 0; right < 2; ++right) {
-      const int q = bottom + 2 * right;
-      lower_quadrant[q] =
-          sizeof(T) == 1 ? VarianceOfSums<0>(quadrant_sum[q], lower_squares[right]) : lower_chain[right];
-      upper_quadrant[q] =
-          sizeof(T) == 1 ? VarianceOfSums<1>(quadrant_sum[q], upper_squares[right]) : upper_chain[right];
+    for (int image = 0; image < 2; ++image) {
+      for (int right = 0; right < 2; ++right) {
+        const int q = bottom + 2 * right;
+        const VU16 sum = quadrant_sum[image][q];
+        lower_quadrant[image][q] =
+            kSums ? VarianceOfSums<0>(sum, lower_squares[image][right]) : lower_chain[image][right];
+        upper_quadrant[image][q] =
+            kSums ? VarianceOfSums<1>(sum, upper_squares[image][right]) : upper_chain[image][right];
+      }
     }
   }
-  if (sizeof(T) == 1) {
-    VF32 largest = hn::Zero(d);
-    for (int q = 0; q < 4; ++q) largest = hn::Max(largest, hn::Max(lower_quadrant[q], upper_quadrant[q]));
-    if (HWY_UNLIKELY(!hn::AllTrue(d, hn::Lt(largest, hn::Set(d, kExactVariance))))) {
-      QuadrantChains<kWide>(rows, image, quadrant_sum, lower_quadrant, upper_quadrant);
+  VF32 largest = hn::Zero(d);
+  for (int image = 0; image < 2; ++image) {
+    for (int q = 0; q < 4; ++q) {
+      largest = hn::Max(largest, hn::Max(lower_quadrant[image][q], upper_quadrant[image][q]));
     }
+    activity[image][0] = ActivityOf(lower_variance[image], lower_quadrant[image]);
+    activity[image][1] = ActivityOf(upper_variance[image], upper_quadrant[image]);
   }
-  activity[0] = ActivityOf(lower_variance, lower_quadrant);
-  activity[1] = ActivityOf(upper_variance, upper_quadrant);
+  return hn::AllTrue(d, hn::Lt(largest, hn::Set(d, kExactVariance)));
 }
 
 // ---- Masking ---------------------------------------------------------------------------------------
-
-// A coefficient as a float times 2^16 costs no sign extension; the weight is scaled to undo its square.
-constexpr float kCoefficientUnscale = 1.0f / 65536 / 65536;
 
 template <int kHalf>
 HWY_INLINE VF32 ScaledCoefficient(VI16 c) {
   return hn::ConvertTo(F32(), hn::BitCast(I32(), Interleave<kHalf>(I16(), hn::Zero(I16()), c)));
 }
 
-// A coefficient's square added to the pattern of 2^-95 is the pattern of (2^23 + square) / 2^118, for squares below
-// 2^23, which at 8 bits they are. One fused multiply-add takes the offset away, undoes the scale and weighs.
-constexpr int kSquareOffsetRoot = 1 << 14;  // its square is the pattern of 2^-95
-constexpr float kSquareUnscale = 0x1p118f;
-constexpr float kSquareOffset = 0x1p23f;
-
+// Patterns of offset squares.
 HWY_INLINE void OffsetSquares(VI16 c, VF32& lower, VF32& upper) {
   const I32 d;
 #if HWY_ARCH_ARM
@@ -660,7 +682,7 @@ HWY_INLINE void OffsetSquares(VI16 c, VF32& lower, VF32& upper) {
 template <typename T>
 HWY_INLINE void Energy(const GroupScratch& scratch, VF32 energy[2][2]) {
   const F32 d;
-  const float* weights = kMask.weight[scratch.pair->plane];
+  const int plane = scratch.pair->plane;
   VF32 sum[2][2] = {{hn::Zero(d), hn::Zero(d)}, {hn::Zero(d), hn::Zero(d)}};
   for (int k = 1; k < kBlockTerms; ++k) {
     for (int image = 0; image < 2; ++image) {
@@ -669,16 +691,16 @@ HWY_INLINE void Energy(const GroupScratch& scratch, VF32 energy[2][2]) {
 #if HWY_NATIVE_FMA
       if (sizeof(T) == 1) {
         OffsetSquares(c, lower, upper);
-        const VF32 weight = hn::Set(d, weights[k] * kSquareUnscale);
-        const VF32 offset = hn::Set(d, weights[k] * kSquareOffset);
-        lower = hn::MulSub(lower, weight, offset);
-        upper = hn::MulSub(upper, weight, offset);
+        const VF32 scale = hn::Set(d, kScaled.square_scale[plane][k]);
+        const VF32 offset = hn::Set(d, kScaled.square_offset[plane][k]);
+        lower = hn::MulSub(lower, scale, offset);
+        upper = hn::MulSub(upper, scale, offset);
       } else
 #endif
       {
         lower = ScaledCoefficient<0>(c);
         upper = ScaledCoefficient<1>(c);
-        const VF32 weight = hn::Set(d, weights[k] * kCoefficientUnscale);
+        const VF32 weight = hn::Set(d, kScaled.coefficient_weight[plane][k]);
         lower = hn::Mul(hn::Mul(lower, lower), weight);
         upper = hn::Mul(hn::Mul(upper, upper), weight);
       }
@@ -696,8 +718,10 @@ template <typename T, bool kWide>
 HWY_INLINE void Thresholds(const Rows& rows, const VU16 quadrant_sum[2][4], GroupScratch* scratch) {
   const F32 d;
   VF32 activity[2][2], energy[2][2];  // [image][half]
-  Activity<T, kWide>(rows, 0, quadrant_sum[0], activity[0]);
-  Activity<T, kWide>(rows, 1, quadrant_sum[1], activity[1]);
+  if (sizeof(T) != 1 || scratch->large_variance || !Activity<kWide, true>(rows, quadrant_sum, activity)) {
+    // What one group needs, the next is likely to need.
+    scratch->large_variance = !Activity<kWide, false>(rows, quadrant_sum, activity);
+  }
   Energy<T>(*scratch, energy);
   for (int half = 0; half < 2; ++half) {
     const VF32 reference = hn::Sqrt(hn::Mul(energy[0][half], activity[0][half]));
@@ -705,6 +729,43 @@ HWY_INLINE void Thresholds(const Rows& rows, const VU16 quadrant_sum[2][4], Grou
     const VF32 scale = hn::Set(d, static_cast<float>(1 / kThresholdDivisor));
     hn::Store(hn::Mul(hn::Max(reference, distorted), scale), d, scratch->threshold + half * kFloatLanes);
   }
+}
+
+template <bool kWide>
+HWY_INLINE VU16 Difference(const GroupScratch& scratch, int k) {
+  const I16 d;
+  const VI16 reference = hn::Load(d, scratch.coefficients[0] + k * kLanes);
+  const VI16 distorted = hn::Load(d, scratch.coefficients[1] + k * kLanes);
+  // Above 10 bits a difference may need all 16 bits.
+  const VI16 difference = kWide ? hn::Sub(hn::Max(reference, distorted), hn::Min(reference, distorted))
+                                : hn::Abs(hn::Sub(reference, distorted));
+  return hn::BitCast(U16(), difference);
+}
+
+// Most terms of high frequencies are zero, in all blocks of a group: their differences do not exceed what the threshold
+// hides, not even a lower bound of it. That bound takes one 16-bit multiplication; a zero term changes no sum.
+template <typename T, bool kWide>
+HWY_INLINE void FindLiveTerms(GroupScratch* scratch) {
+  const F32 d;
+  const U16 d16;
+  const int shift = scratch->pair->depth - 8;
+  const uint32_t* factors = kScaled.hiding_factors[scratch->pair->plane];
+  // In units of 2^-10 at 8 bits, larger ones above; rounded down, at most 32767.
+  const VF32 scale = hn::Set(d, static_cast<float>(1 << (16 - kHidingBits)) / static_cast<float>(1 << shift));
+  const VF32 most = hn::Set(d, 32767.0f);
+  const VF32 lower = hn::Min(hn::Mul(hn::Load(d, scratch->threshold), scale), most);
+  const VF32 upper = hn::Min(hn::Mul(hn::Load(d, scratch->threshold + kFloatLanes), scale), most);
+  const VU16 threshold =
+      hn::BitCast(d16, hn::ReorderDemote2To(I16(), hn::ConvertTo(I32(), lower), hn::ConvertTo(I32(), upper)));
+  uint64_t live = 1;
+#pragma GCC unroll 9
+  for (int k = 1; k < kBlockTerms; ++k) {
+    VU16 hidden = hn::MulHigh(threshold, hn::BitCast(d16, hn::Set(U32(), factors[k])));
+    if (sizeof(T) > 1) hidden = hn::ShiftLeftSame(hidden, shift);
+    const VU16 excess = hn::SaturatedSub(Difference<kWide>(*scratch, k), hidden);
+    live |= static_cast<uint64_t>(!hn::AllTrue(d16, hn::Eq(excess, hn::Zero(d16)))) << k;
+  }
+  scratch->live_terms = live;
 }
 
 template <typename T, bool kWide>
@@ -725,8 +786,10 @@ HWY_INLINE bool PrepareGroup(const PlanePair& pair, int row, int group, bool fol
   for (int image = 0; image < 2; image += kTogether) {
     TransformGroup<kWide>(rows, image, next, scratch, quadrant_sum);
   }
-  scratch->dc_only = AcEqual(*scratch);
-  if (!scratch->dc_only) Thresholds<T, kWide>(rows, quadrant_sum, scratch);
+  scratch->live_terms = 1;
+  if (AcEqual(*scratch)) return true;
+  Thresholds<T, kWide>(rows, quadrant_sum, scratch);
+  FindLiveTerms<T, kWide>(scratch);
   return true;
 }
 
@@ -757,17 +820,6 @@ HWY_INLINE VF32 Term(VU16 difference, VF32 threshold, int k, int plane) {
   return hn::Mul(weighted, weighted);
 }
 
-template <bool kWide>
-HWY_INLINE VU16 Difference(const GroupScratch& scratch, int k) {
-  const I16 d;
-  const VI16 reference = hn::Load(d, scratch.coefficients[0] + k * kLanes);
-  const VI16 distorted = hn::Load(d, scratch.coefficients[1] + k * kLanes);
-  // Above 10 bits a difference may need all 16 bits.
-  const VI16 difference = kWide ? hn::Sub(hn::Max(reference, distorted), hn::Min(reference, distorted))
-                                : hn::Abs(hn::Sub(reference, distorted));
-  return hn::BitCast(U16(), difference);
-}
-
 // Stores a half's increments, 0 for blocks that are not asked for.
 template <int kHalf>
 HWY_INLINE void StoreIncrements(GroupScratch* scratch, uint32_t exponent, int first_block, VF32 even, VF32 odd) {
@@ -788,14 +840,14 @@ template <bool kWide>
 HWY_INLINE void Chain(GroupScratch* scratch, uint32_t exponent, int first_block) {
   const F32 d;
   const int plane = scratch->pair->plane;
-  const int terms = scratch->dc_only ? 1 : kBlockTerms;
   const VF32 lower_threshold = hn::Load(d, scratch->threshold);
   const VF32 upper_threshold = hn::Load(d, scratch->threshold + kFloatLanes);
   VF32 lower_even = hn::Set(d, BitsFloat(exponent << 23));
   VF32 lower_odd = hn::Set(d, BitsFloat((exponent << 23) | 1));
   VF32 upper_even = lower_even;
   VF32 upper_odd = lower_odd;
-  for (int k = 0; k < terms; ++k) {
+  for (uint64_t live = scratch->live_terms; live != 0; live &= live - 1) {
+    const int k = static_cast<int>(hwy::Num0BitsBelowLS1Bit_Nonzero64(live));
     const VU16 difference = Difference<kWide>(*scratch, k);
     const VF32 lower = Term<0>(difference, lower_threshold, k, plane);
     const VF32 upper = Term<1>(difference, upper_threshold, k, plane);
@@ -852,8 +904,10 @@ SumMap BlockMap(const GroupScratch& scratch, int block) {
 
 void BlockTermsOf(const GroupScratch& scratch, int block, float terms[kBlockTerms]) {
   const int plane = scratch.pair->plane;
-  const float threshold = scratch.dc_only ? 0.0f : scratch.threshold[FloatLane(block)];
+  const float threshold = scratch.threshold[FloatLane(block)];
   for (int k = 0; k < kBlockTerms; ++k) {
+    terms[k] = 0.0f;
+    if ((scratch.live_terms >> k & 1) == 0) continue;
     const int32_t difference =
         scratch.coefficients[0][k * kLanes + block] - scratch.coefficients[1][k * kLanes + block];
     terms[k] = CoefficientTerm(k, difference, threshold, kCsf[plane][k], kMask.weight[plane][k]);

@@ -134,6 +134,29 @@ TEST(Arithmetic, OneFusedMultiplyWeighsASquareThatIsAddedToAPattern) {
   }
 }
 
+// The bound on a hidden error: 16-bit multiplication's high half, at a depth of 8 + shift bits.
+TEST(Arithmetic, TheSixteenBitBoundOnAHiddenErrorIsNeverAboveIt) {
+  std::mt19937 random(17);
+  for (int plane = 0; plane < 3; ++plane) {
+    for (int k = 1; k < kBlockTerms; ++k) {
+      const float weight = kMask.weight[plane][k];
+      const uint32_t factor = HidingFactor(plane, k);
+      // Both sides are exact in double.
+      ASSERT_LE(static_cast<double>(factor) * static_cast<double>(weight), static_cast<double>(1 << kHidingBits));
+      for (int shift = 0; shift <= 4; ++shift) {
+        for (int run = 0; run < 2000; ++run) {
+          const float threshold =
+              std::ldexp(1.0f + static_cast<float>(random() % 65536) / 65536.0f, static_cast<int>(random() % 24) - 12);
+          const float scale = static_cast<float>(1 << (16 - kHidingBits)) / static_cast<float>(1 << shift);
+          const uint32_t rounded = static_cast<uint32_t>(std::min(threshold * scale, 32767.0f));
+          const uint32_t bound = ((rounded * factor) >> 16 << shift) & 0xffff;
+          ASSERT_LE(static_cast<float>(bound), threshold / weight);
+        }
+      }
+    }
+  }
+}
+
 // A quadrant's variance is a chain of 16 squared deviations. Each of them is a multiple of 1/256, so every partial sum
 // below 2^16 is a float, and the chain is exact up to there.
 TEST(Arithmetic, AQuadrantsVarianceIsExactBelowTwoToTheSixteenAtEightBits) {
