@@ -205,6 +205,7 @@ START_TEST(file_against_a_live_input_waits_no_longer_than_the_live_latency) {
   gst_harness_set_live(pads.harness(Side::kReference), FALSE);
   gst_harness_set_live(pads.harness(Side::kDistorted), FALSE);
   pads.PushPair(0);
+  fail_unless(pads.recorder().WaitFor("frame 0"));
   fail_unless(LatencyOf(pads.element()) > 0);  // how a run that is not live opens the pads
   gst_harness_set_live(pads.harness(Side::kDistorted), TRUE);
   pads.SetCaps("video/x-raw,format=I420,width=16,height=16,framerate=25/1,interlace-mode=progressive");

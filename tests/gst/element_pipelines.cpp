@@ -45,7 +45,8 @@ int WarningsWith(const Reports& reports, const std::string& text) {
 
 // A file made by ffmpeg; empty, with a line saying so, if there is none.
 std::string MadeByFfmpeg(const std::string& path, const std::string& options) {
-  if (!g_find_program_in_path("ffmpeg")) {
+  const GstPtr<gchar> program(g_find_program_in_path("ffmpeg"));
+  if (!program) {
     std::printf("not run: there is no ffmpeg\n");
     return "";
   }

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 #include "tests/support/pipelines.h"
 
+#ifdef __SANITIZE_ADDRESS__
+#include <dlfcn.h>
+extern "C" void __asan_init();
+#endif
+
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -151,8 +156,10 @@ GstPtr<GstBuffer> BufferOf(const Picture& picture, GstVideoFormat format, const 
         if (bytes == 1) {
           *to = *from;
         } else {
-          const guint16 sample = static_cast<guint16>(GST_READ_UINT16_LE(from) << finfo->shift[c]);
-          GST_WRITE_UINT16_LE(to, sample);
+          // Byte by byte, as the layout may put samples at odd addresses.
+          const unsigned sample = (from[0] | from[1] << 8) << finfo->shift[c];
+          to[0] = static_cast<guint8>(sample);
+          to[1] = static_cast<guint8>(sample >> 8);
         }
       }
     }
@@ -194,6 +201,17 @@ std::string ReadFile(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-bool RunCommand(const std::string& command) { return std::system(command.c_str()) == 0; }
+bool RunCommand(const std::string& command) {
+  std::string environment;
+#ifdef __SANITIZE_ADDRESS__
+  // gst-launch is not instrumented, so the runtime that the plugin needs has to be there before it.
+  Dl_info runtime;
+  if (dladdr(reinterpret_cast<void*>(__asan_init), &runtime)) {
+    environment =
+        std::string("export LD_PRELOAD=") + runtime.dli_fname + " ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0; ";
+  }
+#endif
+  return std::system((environment + command).c_str()) == 0;
+}
 
 }  // namespace psnrhvs::testing
