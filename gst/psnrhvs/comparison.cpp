@@ -403,7 +403,8 @@ GstFlowReturn Comparison::Decide(bool timeout) {
   const GstClockTime due = timeout ? NextTime() : GST_CLOCK_TIME_NONE;
   const auto is_due = [&] { return GST_CLOCK_TIME_IS_VALID(due) && NextTime() <= due; };
   bool deadline_passed = false;
-  while (!failed_) {
+  // Inputs that are faster than the engine never starve it, so this loop also has to look whether to stop.
+  while (!failed_ && interruptions_ == 0) {
     const Decision decision = pairing_.Next(deadline_passed);
     PassUncounted();
     if (decision.order_fallback) {
@@ -463,7 +464,7 @@ GstFlowReturn Comparison::Decide(bool timeout) {
       return GST_AGGREGATOR_FLOW_NEED_DATA;
     }
   }
-  return GST_FLOW_ERROR;
+  return failed_ ? GST_FLOW_ERROR : GST_FLOW_OK;
 }
 
 // Gives up waiting for the reference of the oldest distorted frame, so that a reference that stands

@@ -74,6 +74,9 @@ class Comparison {
   // Running time of the oldest frame that waits for a decision; GST_CLOCK_TIME_NONE if there is none.
   GstClockTime NextTime();
 
+  // Makes Aggregate() return soon, and do nothing until as many calls of Continue(). Any thread.
+  void Interrupt() { ++interruptions_; }
+  void Continue() { --interruptions_; }
   // A pad was flushed. Any thread.
   void NoteFlush(GstAggregatorPad* pad);
   // A buffer came to a pad. Any thread.
@@ -203,6 +206,7 @@ class Comparison {
   Alarm alarm_;
   std::unique_ptr<ResultsWriter> results_;
   bool failed_ = false;
+  std::atomic<int> interruptions_{0};
   bool live_ = false;
   std::optional<guint64> users_latency_;  // what the property `latency` was before OpenPads raised it
 

@@ -436,7 +436,8 @@ static GstStateChangeReturn gst_psnr_hvs_change_state(GstElement* element, GstSt
       gate.SetPlaying(false);
       break;
     case GST_STATE_CHANGE_PAUSED_TO_READY:
-      // Pads are deactivated next, which waits for the threads that wait in the gate.
+      // Pads are deactivated next, which waits for their threads.
+      GST_PSNR_HVS(element)->comparison->Interrupt();
       for (Side side : {Side::kReference, Side::kDistorted}) gate.Suspend(side);
       break;
     default:
@@ -612,7 +613,20 @@ static gboolean gst_psnr_hvs_src_event(GstAggregator* aggregator, GstEvent* even
     gst_event_unref(event);
     return TRUE;
   }
-  return GST_AGGREGATOR_CLASS(gst_psnr_hvs_parent_class)->src_event(aggregator, event);
+  GstPsnrHvs* self = GST_PSNR_HVS(aggregator);
+  GST_OBJECT_LOCK(self);
+  const std::shared_ptr<Comparison> comparison = self->comparison;
+  GST_OBJECT_UNLOCK(self);
+  // A seek that flushes waits for the aggregate function before anything stops the inputs.
+  GstSeekFlags flags = GST_SEEK_FLAG_NONE;
+  if (GST_EVENT_TYPE(event) == GST_EVENT_SEEK) {
+    gst_event_parse_seek(event, nullptr, nullptr, &flags, nullptr, nullptr, nullptr, nullptr);
+  }
+  const bool flush = flags & GST_SEEK_FLAG_FLUSH;
+  if (flush) comparison->Interrupt();
+  const gboolean handled = GST_AGGREGATOR_CLASS(gst_psnr_hvs_parent_class)->src_event(aggregator, event);
+  if (flush) comparison->Continue();
+  return handled;
 }
 
 // The output's caps are the reference's and are set with its buffers; if downstream wants others later

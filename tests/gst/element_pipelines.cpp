@@ -404,6 +404,40 @@ START_TEST(run_that_is_stopped_early_leaves_nothing_behind_for_the_next) {
 }
 END_TEST
 
+// Copies of one frame cost the sources nothing, so there is always another pair to score.
+std::string TooFast() {
+  const auto still = [](const std::string& pattern) {
+    return "videotestsrc num-buffers=1 pattern=" + pattern +
+           " ! video/x-raw,format=Y444,width=1920,height=1080,framerate=25/1 ! imagefreeze num-buffers=100000 ! queue";
+  };
+  return Two(still("snow"), still("zone-plate kx2=20 ky2=20"), "backend=cpu threads=1");
+}
+
+START_TEST(run_that_is_slower_than_its_sources_stops_at_once) {
+  PipelineRun run(TooFast());
+  run.SetState(GST_STATE_PLAYING);
+  fail_unless(run.recorder().WaitFor("frame 10"));
+  const gint64 start_us = g_get_monotonic_time();
+  fail_unless(run.SetState(GST_STATE_READY));
+  const gint64 taken_us = g_get_monotonic_time() - start_us;
+  fail_unless(taken_us < 10 * G_USEC_PER_SEC, "%g s", static_cast<double>(taken_us) / G_USEC_PER_SEC);
+  CheckNoErrors(run.recorder().reports(), "stopped");
+}
+END_TEST
+
+START_TEST(run_that_is_slower_than_its_sources_seeks_at_once) {
+  PipelineRun run(TooFast());
+  run.SetState(GST_STATE_PLAYING);
+  fail_unless(run.recorder().WaitFor("frame 10"));
+  const gint64 start_us = g_get_monotonic_time();
+  fail_unless(gst_element_seek_simple(run.pipeline(), GST_FORMAT_TIME, GST_SEEK_FLAG_FLUSH, 100 * GST_SECOND));
+  fail_unless(run.recorder().WaitFor("buffer " + std::to_string(100 * GST_SECOND)));
+  const gint64 taken_us = g_get_monotonic_time() - start_us;
+  fail_unless(taken_us < 10 * G_USEC_PER_SEC, "%g s", static_cast<double>(taken_us) / G_USEC_PER_SEC);
+  CheckNoErrors(run.recorder().reports(), "sought");
+}
+END_TEST
+
 START_TEST(flushing_seek_in_files_scores_right_pairs_from_there_on) {
   const TemporaryDirectory directory;
   const std::string full = Lossless(directory, "full.mkv");
@@ -523,6 +557,8 @@ Suite* PipelineSuite() {
   tcase_add_test(tests, sibling_of_a_tee_keeps_its_timestamps_and_shares_its_memory);
   tcase_add_test(tests, every_run_counts_frames_from_zero);
   tcase_add_test(tests, run_that_is_stopped_early_leaves_nothing_behind_for_the_next);
+  tcase_add_test(tests, run_that_is_slower_than_its_sources_stops_at_once);
+  tcase_add_test(tests, run_that_is_slower_than_its_sources_seeks_at_once);
   tcase_add_test(tests, flushing_seek_in_files_scores_right_pairs_from_there_on);
   tcase_add_test(tests, second_element_in_a_row_replaces_the_metadata_of_the_first);
   tcase_add_test(tests, two_pipelines_at_once_do_not_disturb_each_other);
