@@ -55,8 +55,9 @@ START_TEST(interrupted_run_leaves_every_scored_frame_and_a_summary) {
   static const char* const kOptions[] = {"", "-e"};
   const TemporaryDirectory directory;
   const std::string results = directory / "out.jsonl", printed = directory / "printed";
-  RunCommand("timeout -s INT 3 gst-launch-1.0 -m " + std::string(kOptions[_i]) + " " + LivePipeline(results) + " > " +
-             printed + " 2>&1");
+  // In the foreground timeout sends one signal; else two, of which gst-launch survives only the first.
+  RunCommand("timeout --foreground -s INT 3 gst-launch-1.0 -m " + std::string(kOptions[_i]) + " " +
+             LivePipeline(results) + " > " + printed + " 2>&1");
   const std::vector<std::string> types = RecordTypes(results);
   const std::string text = ReadFile(printed);
   fail_unless(types.size() > 20, "%zu records in 3 s: %s", types.size(), text.c_str());
