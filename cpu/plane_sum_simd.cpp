@@ -339,6 +339,9 @@ constexpr int kTogether = 1;
 #endif
 
 struct Pack {
+  // Not left to the compiler: GCC compiles an implicit one for no target, and cannot inline it.
+  HWY_INLINE Pack() {}  // NOLINT(modernize-use-equals-default)
+
   VI16 v[kTogether];
 };
 
