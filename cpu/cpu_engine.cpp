@@ -35,9 +35,8 @@ struct GroupMap {
 // line adds them up. A wrong guess costs the time to compute a group again and never changes the sum.
 struct PlaneWork {
   PlanePair pair;
-  int rows = 0;    // of blocks
-  int groups = 0;  // a row
-  int rows_at_once = 1;
+  int rows = 0;                // of blocks
+  int groups = 0;              // a row
   std::vector<GroupMap> maps;  // [row][group]
   std::vector<char> mapped;    // [row]: its maps are complete
 
@@ -88,8 +87,7 @@ class CpuEngine final : public Engine {
       work.pair.reference.height = work.pair.distorted.height = geometry.plane_height(plane);
       work.rows = work.pair.rows();
       work.groups = kernel.groups(work.pair);
-      work.rows_at_once = std::max(1, kBlocksAtOnce / work.pair.columns());
-      rows += (work.rows + work.rows_at_once - 1) / work.rows_at_once;
+      rows += work.rows;
     }
     threads = std::clamp(threads, 1, rows);
     for (int i = 0; i < threads; ++i) workers_.push_back(std::make_unique<Worker>(geometry.width()));
@@ -142,7 +140,9 @@ class CpuEngine final : public Engine {
   Result<FrameScore> Collect() override {
     std::unique_lock<std::mutex> lock(mutex_);
     if (!submitted_) return Status(StatusCode::kInternal, "no pair was submitted");
+    collecting_ = true;
     RunTasks(workers_[0].get(), &lock);
+    collecting_ = false;
     while (!AllDone()) frame_done_.wait(lock);
     submitted_ = false;
     std::array<float, kMaxPlanes> sums{};
@@ -151,8 +151,9 @@ class CpuEngine final : public Engine {
   }
 
  private:
-  // Blocks of a task, about 20 microseconds' work: the threads finish together, and seldom meet at the lock.
-  static constexpr int kBlocksAtOnce = 512;
+  // Tasks a thread would still take if they all were as large as the next: they shrink as the frame nears its end, so
+  // that the threads seldom meet at the lock and yet finish together.
+  static constexpr int kTasksAhead = 8;
 
   bool AllDone() const {
     for (int plane = 0; plane < geometry_.scored_planes(); ++plane) {
@@ -177,7 +178,7 @@ class CpuEngine final : public Engine {
   // Works until nothing of the frame is left to hand out. Called with the lock, which is released while computing.
   void RunTasks(Worker* worker, std::unique_lock<std::mutex>* lock) {
     while (!stopping_) {
-      const Task task = TakeTask();
+      const Task task = TakeTask(worker == workers_[0].get());
       if (!task.work) return;
       PlaneWork& work = *task.work;
       lock->unlock();
@@ -208,12 +209,14 @@ class CpuEngine final : public Engine {
     }
   }
 
-  Task TakeTask() {
+  Task TakeTask(bool collecting) {
     PlaneWork* chosen = nullptr;
     int64_t most = 0;
+    int64_t left_in_all = 0;
     for (int plane = 0; plane < geometry_.scored_planes(); ++plane) {
       PlaneWork& work = works_[plane];
       const int64_t left = static_cast<int64_t>(work.rows - work.rows_taken) * work.groups;
+      left_in_all += left;
       // Work at a head is never in vain.
       const bool at_head = !work.head_taken && work.rows_taken == work.rows_summed;
       if (left > 0 && (left + (at_head ? kHeadFirst : 0)) > most) {
@@ -223,11 +226,15 @@ class CpuEngine final : public Engine {
     }
     Task task;
     if (!chosen) return task;
+    const int rows_left = chosen->rows - chosen->rows_taken;
+    // The collecting thread, if it is here, should be the last to finish: waking it takes longer than a row.
+    if (collecting_ && !collecting && rows_left == 1 && left_in_all == chosen->groups) return task;
+    const int64_t groups = left_in_all / (kTasksAhead * static_cast<int64_t>(workers_.size()));
     task.work = chosen;
     task.frame = frames_;
     task.plane = chosen->pair.plane;
     task.first_row = chosen->rows_taken;
-    task.end_row = std::min(chosen->rows, chosen->rows_taken + chosen->rows_at_once);
+    task.end_row = task.first_row + static_cast<int>(std::clamp<int64_t>(groups / chosen->groups, 1, rows_left));
     task.at_head = most >= kHeadFirst;
     task.rows_summed = chosen->rows_summed;
     task.bits = chosen->bits;
@@ -297,6 +304,7 @@ class CpuEngine final : public Engine {
   std::condition_variable frame_done_;
   uint64_t frames_ = 0;  // submitted
   bool submitted_ = false;
+  bool collecting_ = false;  // the collecting thread takes tasks
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };

@@ -934,7 +934,7 @@ GroupScratch::GroupScratch(int width) {
   const size_t blocks =
       static_cast<size_t>(BlockCount(width) + kMaxGroupBlocks - 1) / kMaxGroupBlocks * kMaxGroupBlocks;
   const size_t row_samples = blocks * kBlockSize * 2;
-  edge_memory.reset(new uint16_t[2 * row_samples + kAlignment]());
+  edge_memory = std::make_unique<uint16_t[]>(2 * row_samples + kAlignment);
   const uintptr_t at = reinterpret_cast<uintptr_t>(edge_memory.get());
   edge[0] = edge_memory.get() + (kAlignment - at % kAlignment) % kAlignment / sizeof(uint16_t);
   edge[1] = edge[0] + row_samples;
