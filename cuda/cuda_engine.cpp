@@ -4,7 +4,11 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <condition_variable>
 #include <cstring>
+#include <exception>
+#include <mutex>
+#include <thread>
 #include <utility>
 
 #include "cpu/metric.h"
@@ -121,6 +125,77 @@ UploadPlan PlanUpload(const FrameView& frame, int planes, int bytes_per_sample, 
   return plan;
 }
 
+// Copies memory with a few threads: one alone reaches a fraction of the bus's speed.
+class StagingThreads {
+ public:
+  struct Piece {
+    uint8_t* target;
+    const uint8_t* source;
+    size_t bytes;
+  };
+
+  // With as many threads, up to kThreads, as can be had and are of use.
+  StagingThreads() {
+    const int wanted = std::min<int>(kThreads, static_cast<int>(std::thread::hardware_concurrency()));
+    try {
+      for (int i = 1; i < wanted; ++i) threads_.emplace_back([this] { Run(); });
+    } catch (const std::exception&) {
+      // The calling thread copies too, if need be alone.
+    }
+  }
+  StagingThreads(const StagingThreads&) = delete;
+  ~StagingThreads() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      stopping_ = true;
+    }
+    pieces_added_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  // Returns when all pieces are copied.
+  void Copy(const std::vector<Piece>& pieces) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    pieces_ = &pieces;
+    next_ = 0;
+    unfinished_ = pieces.size();
+    if (pieces.size() > 1) pieces_added_.notify_all();
+    while (CopyNext(&lock)) continue;
+    finished_.wait(lock, [this] { return unfinished_ == 0; });
+    pieces_ = nullptr;
+  }
+
+ private:
+  static constexpr int kThreads = 4;
+
+  // Copies a piece, if there is one left, with the lock released.
+  bool CopyNext(std::unique_lock<std::mutex>* lock) {
+    if (pieces_ == nullptr || next_ == pieces_->size()) return false;
+    const Piece piece = (*pieces_)[next_++];
+    lock->unlock();
+    std::memcpy(piece.target, piece.source, piece.bytes);
+    lock->lock();
+    if (--unfinished_ == 0) finished_.notify_all();
+    return true;
+  }
+
+  void Run() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (!stopping_) {
+      if (!CopyNext(&lock)) pieces_added_.wait(lock);
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable pieces_added_;
+  std::condition_variable finished_;
+  const std::vector<Piece>* pieces_ = nullptr;
+  size_t next_ = 0;
+  size_t unfinished_ = 0;
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
 // Everything that one pair in flight needs.
 struct Slot {
   CudaStream stream;
@@ -148,9 +223,10 @@ struct Slot {
   CUdeviceptr terms_device = 0;
 };
 
+// What comes back, in page-locked memory that the device writes.
 struct Results {
-  float sums[kMaxPlanes];
-  uint32_t term_counts[kMaxPlanes];
+  uint64_t sums[kMaxPlanes];         // epoch, pattern of the sum
+  uint32_t term_counts[kMaxPlanes];  // of the host's reduction
 };
 
 class CudaEngine final : public Engine {
@@ -180,7 +256,7 @@ class CudaEngine final : public Engine {
   bool on_host() const { return options_.reduction == CudaReduction::kHost || options_.verify; }
   Status Check(CUresult result, const char* what) const { return CudaStatus(driver_, result, what); }
 
-  void LayOutTiles();
+  void LayOut();
   Status MakeSlot(Slot* slot);
   Status Allocate(size_t bytes, DeviceMemory* memory) const;
   Status AllocateHost(size_t bytes, PinnedMemory* memory) const;
@@ -200,47 +276,24 @@ class CudaEngine final : public Engine {
   CUfunction gather_ = nullptr;
 
   KernelParams layout_{};  // what is the same for all pairs
-  int tiles_ = 0;          // of all planes
-  int first_tiles_[kMaxPlanes + 1] = {};
-  int segments_ = 0;
-  unsigned grid_ = 0;  // thread blocks of a launch
-  int max_kept_ = 0;
+  TileLayout tiles_;
 
   std::vector<Slot> slots_;
+  std::unique_ptr<StagingThreads> staging_threads_;  // made when first needed
+  std::vector<StagingThreads::Piece> pieces_;
   uint64_t submitted_ = 0;
   uint64_t collected_ = 0;
   Status failure_;  // the first device error
 };
 
-void CudaEngine::LayOutTiles() {
-  int ticket = 0;
-  for (int p = 0; p < geometry_.scored_planes(); ++p) {
-    DevicePlanePair& plane = layout_.planes[p];
-    plane.blocks_wide = BlockCount(geometry_.plane_width(p));
-    plane.blocks = plane.blocks_wide * BlockCount(geometry_.plane_height(p));
-    plane.first_tile = tiles_;
-    const int tiles = (plane.blocks + kTileBlocks - 1) / kTileBlocks;
-    for (int first = 0, size = kFirstSegmentTiles; first < tiles; size *= 4) {
-      Segment& segment = layout_.segments[segments_++];
-      segment.plane = static_cast<int16_t>(p);
-      segment.first_tile = first;
-      segment.end_tile = std::min(size, tiles);
-      segment.last = segment.end_tile == tiles;
-      ticket += segment.end_tile - first + 1;
-      segment.end_ticket = ticket;
-      first = segment.end_tile;
-    }
-    tiles_ += tiles;
-    for (int next = p + 1; next <= kMaxPlanes; ++next) first_tiles_[next] = tiles_;
-  }
-  grid_ = static_cast<unsigned>(ticket);
-  const uint32_t mask = (1u << geometry_.depth()) - 1;
-  layout_.sample_mask = mask | mask << 16;
+void CudaEngine::LayOut() {
+  tiles_ = LayOutTiles(geometry_, &layout_);
   layout_.exponent_error = options_.exponent_error;
+  layout_.terms_only = options_.terms_only;
   // Tiles within a 64th of a binade's end keep their terms: of the last binade's tiles 1 in 32, of that
   // before as many in half as many tiles, and so on; and those of a plane's start.
-  max_kept_ = std::min(tiles_, 96 + tiles_ / 16);
-  if (options_.max_stored_tiles >= 0) max_kept_ = std::min(max_kept_, options_.max_stored_tiles);
+  layout_.max_kept = std::min(tiles_.total, 96 + tiles_.total / 16);
+  if (options_.max_stored_tiles >= 0) layout_.max_kept = std::min(layout_.max_kept, options_.max_stored_tiles);
 }
 
 Status CudaEngine::Allocate(size_t bytes, DeviceMemory* memory) const {
@@ -278,7 +331,7 @@ Status CudaEngine::Initialize() {
     status = Check(driver_.ModuleGetFunction(&gather_, module, kGatherKernel), "cannot find the CUDA kernels");
   }
   if (!status.ok()) return status;
-  LayOutTiles();
+  LayOut();
   slots_.resize(static_cast<size_t>(options_.depth > 0 ? options_.depth : kDefaultCudaDepth));
   for (Slot& slot : slots_) {
     status = MakeSlot(&slot);
@@ -299,12 +352,14 @@ Status CudaEngine::MakeSlot(Slot* slot) {
   if (!status.ok()) return status;
   slot->done = CudaEvent(driver_, event);
 
-  const size_t tiles = static_cast<size_t>(tiles_);
-  const size_t bytes = 256 + kMaxSegments * sizeof(uint64_t) + 16 + tiles * (sizeof(TileRecord) + sizeof(uint64_t));
+  const size_t tiles = static_cast<size_t>(tiles_.total);
+  const size_t bytes = 256 + kMaxSegments * sizeof(uint64_t) + 16 + tiles * (sizeof(PackedRecord) + sizeof(uint64_t));
   status = Allocate(bytes, &slot->work);
-  if (status.ok()) status = Allocate(std::max<size_t>(max_kept_, 1) * kTileTerms * sizeof(float), &slot->kept);
+  if (status.ok()) status = Allocate(std::max<size_t>(layout_.max_kept, 1) * kKeptTileBytes, &slot->kept);
   if (status.ok()) status = AllocateHost(sizeof(Results), &slot->results);
   if (status.ok()) {
+    // What an engine before left there would look like results.
+    std::memset(slot->results.get(), 0, sizeof(Results));
     status = Check(driver_.MemHostGetDevicePointer(&slot->results_device, slot->results.get(), 0),
                    "cannot map page-locked host memory");
   }
@@ -392,13 +447,20 @@ Status CudaEngine::Upload(const FrameView& frame, Slot* slot, int image, KernelP
       upload.staging_bytes = capacity;
     }
     uint8_t* staging = static_cast<uint8_t*>(upload.staging.get());
+    constexpr size_t kPieceBytes = size_t{1} << 18;
+    pieces_.clear();
     for (int c = 0; c < plan.copy_count; ++c) {
       const RowCopy& copy = plan.copies[c];
       for (size_t row = 0; row < copy.rows; ++row) {
-        std::memcpy(staging + copy.target + row * copy.target_stride, copy.source + row * copy.source_stride,
-                    copy.row_bytes);
+        uint8_t* target = staging + copy.target + row * copy.target_stride;
+        const uint8_t* source = copy.source + row * copy.source_stride;
+        for (size_t at = 0; at < copy.row_bytes; at += kPieceBytes) {
+          pieces_.push_back({target + at, source + at, std::min(kPieceBytes, copy.row_bytes - at)});
+        }
       }
     }
+    if (!staging_threads_) staging_threads_ = std::make_unique<StagingThreads>();
+    staging_threads_->Copy(pieces_);
     return Check(driver_.MemcpyHtoDAsync(upload.buffer.get(), staging, plan.bytes, stream),
                  "cannot copy a frame to the CUDA device");
   }
@@ -428,10 +490,11 @@ Status CudaEngine::Upload(const FrameView& frame, Slot* slot, int image, KernelP
 Status CudaEngine::Launch(Slot* slot, KernelParams* params) {
   params->epoch = ++slot->epoch;
   params->ticket_base = slot->ticket_base;
-  slot->ticket_base += grid_;
+  slot->ticket_base += tiles_.grid;
   void* arguments[] = {params};
-  return Check(driver_.LaunchKernel(score_, grid_, 1, 1, kTileBlocks, 1, 1, 0, slot->stream.get(), arguments, nullptr),
-               "cannot start a CUDA kernel");
+  return Check(
+      driver_.LaunchKernel(score_, tiles_.grid, 1, 1, kTileBlocks, 1, 1, 0, slot->stream.get(), arguments, nullptr),
+      "cannot start a CUDA kernel");
 }
 
 Status CudaEngine::Enqueue(const FramePair& pair, Slot* slot) {
@@ -443,12 +506,11 @@ Status CudaEngine::Enqueue(const FramePair& pair, Slot* slot) {
   const CUdeviceptr work = slot->work.get();
   params.tickets = DevicePointer<uint32_t>(work);
   params.stored = params.tickets + 1;
-  params.records = DevicePointer<TileRecord>(work + 256);
-  params.prefixes = reinterpret_cast<uint64_t*>(params.records + tiles_);
-  params.team_sums = params.prefixes + tiles_;
+  params.records = DevicePointer<PackedRecord>(work + 256);
+  params.prefixes = reinterpret_cast<uint64_t*>(params.records + tiles_.total);
+  params.team_sums = params.prefixes + tiles_.total;
   params.kept_terms = DevicePointer<float>(slot->kept.get());
-  params.max_kept = max_kept_;
-  params.sums = DevicePointer<Results>(slot->results_device)->sums;
+  params.results = DevicePointer<Results>(slot->results_device)->sums;
   if (on_device()) {
     status = Launch(slot, &params);
     if (!status.ok()) return status;
@@ -461,11 +523,11 @@ Status CudaEngine::Enqueue(const FramePair& pair, Slot* slot) {
     GatherParams gather{};
     gather.tile_terms = params.tile_terms;
     gather.tile_counts = params.tile_counts;
-    std::copy(std::begin(first_tiles_), std::end(first_tiles_), gather.first_tiles);
+    std::copy(tiles_.first.begin(), tiles_.first.end(), gather.first_tiles);
     gather.terms = DevicePointer<float>(slot->terms_device);
     gather.counts = DevicePointer<Results>(slot->results_device)->term_counts;
     void* arguments[] = {&gather};
-    status = Check(driver_.LaunchKernel(gather_, static_cast<unsigned>(tiles_), 1, 1, kTileBlocks, 1, 1, 0,
+    status = Check(driver_.LaunchKernel(gather_, static_cast<unsigned>(tiles_.total), 1, 1, kTileBlocks, 1, 1, 0,
                                         slot->stream.get(), arguments, nullptr),
                    "cannot start a CUDA kernel");
     if (!status.ok()) return status;
@@ -494,16 +556,25 @@ Status CudaEngine::Submit(const FramePair& pair) {
   return Status();
 }
 
-// Waits in user space while a result is near, and in the kernel when it is not.
+// Waits in user space while a result is near, and in the kernel when it is not. The sums may be looked at
+// as soon as they have the launch's epoch: by then every sample has been read.
 Status CudaEngine::Wait(const Slot& slot) const {
   constexpr auto kNear = std::chrono::microseconds(50);
+  constexpr const char* kFailure = "the CUDA device failed to score a pair";
+  const bool by_sums = !on_host() && !options_.terms_only;
+  const volatile uint64_t* sums = static_cast<const Results*>(slot.results.get())->sums;
   const auto start = std::chrono::steady_clock::now();
-  CUresult result;
   do {
-    result = driver_.EventQuery(slot.done.get());
-  } while (result == CUDA_ERROR_NOT_READY && std::chrono::steady_clock::now() - start < kNear);
-  if (result == CUDA_ERROR_NOT_READY) result = driver_.EventSynchronize(slot.done.get());
-  return Check(result, "the CUDA device failed to score a pair");
+    if (by_sums) {
+      bool there = true;
+      for (int p = 0; p < geometry_.scored_planes(); ++p) there = there && sums[p] >> 32 == slot.epoch;
+      if (there) return Status();
+    } else {
+      const CUresult result = driver_.EventQuery(slot.done.get());
+      if (result != CUDA_ERROR_NOT_READY) return Check(result, kFailure);
+    }
+  } while (std::chrono::steady_clock::now() - start < kNear);
+  return Check(driver_.EventSynchronize(slot.done.get()), kFailure);
 }
 
 Result<FrameScore> CudaEngine::Collect() {
@@ -519,10 +590,11 @@ Result<FrameScore> CudaEngine::Collect() {
       return status;
     }
   }
-  Results results;
-  std::memcpy(&results, slot.results.get(), sizeof(results));
+  const Results& results = *static_cast<const Results*>(slot.results.get());
   std::array<float, kMaxPlanes> sums{};
-  if (on_device()) std::copy(std::begin(results.sums), std::end(results.sums), sums.begin());
+  for (int p = 0; on_device() && p < geometry_.scored_planes(); ++p) {
+    sums[p] = BitsFloat(static_cast<uint32_t>(results.sums[p]));
+  }
   if (on_host()) {
     const float* terms = static_cast<const float*>(slot.terms.get());
     for (int p = 0; p < geometry_.scored_planes(); ++p) {

@@ -47,6 +47,8 @@ struct CudaEngineOptions {
   // For tests: makes the device's guesses wrong, which must cost time and never bits.
   int exponent_error = 0;     // added to every predicted exponent
   int max_stored_tiles = -1;  // tiles whose terms may be kept for the resolve step; -1 = as many as is good
+  // For measurements: computes the terms and no sums, so that scores mean nothing.
+  bool terms_only = false;
 };
 
 constexpr int kDefaultCudaDepth = 4;

@@ -28,31 +28,51 @@ constexpr float kCoefficientScale = 1.0f / 65536;
 constexpr float kEnergyScale = 65536.0f * 65536.0f;
 
 // The metric's tables as one plane needs them, scaled. The quotient by a mask weight is two products:
-// kInverseMask of cpu/metric.h.
+// kInverseMask of cpu/metric.h. In shared memory, so that all planes run the same code: as immediate
+// operands they made three copies of it, whose fetching cost a tenth of the time.
 struct Weights {
-  float energy[kBlockTerms];
-  float high[kBlockTerms];
-  float low[kBlockTerms];
-  float error[kBlockTerms];
-  float bias[kBlockSize];  // of the float transform's outputs, to take away
+  float4 energy[kSlots];
+  float4 high[kSlots];
+  float4 low[kSlots];
+  float4 error[kSlots];
 };
 
-constexpr Weights MakeWeights(int plane) {
-  Weights weights{};
-  for (int k = 0; k < kBlockTerms; ++k) {
-    weights.energy[k] = kMask.weight[plane][k] * kEnergyScale;
-    weights.high[k] = kInverseMask.high[plane][k];
-    weights.low[k] = kInverseMask.low[plane][k];
-    weights.error[k] = kCsf[plane][k] / kCoefficientScale;
+struct WeightTables {
+  float values[kMaxPlanes][4][kBlockTerms];
+};
+
+constexpr WeightTables MakeWeights() {
+  WeightTables tables{};
+  for (int plane = 0; plane < kMaxPlanes; ++plane) {
+    for (int k = 0; k < kBlockTerms; ++k) {
+      tables.values[plane][0][k] = kMask.weight[plane][k] * kEnergyScale;
+      tables.values[plane][1][k] = kInverseMask.high[plane][k];
+      tables.values[plane][2][k] = kInverseMask.low[plane][k];
+      tables.values[plane][3][k] = kCsf[plane][k] / kCoefficientScale;
+    }
+    tables.values[plane][0][0] = 0;  // DC has no energy, and nothing hides its error
+    tables.values[plane][1][0] = tables.values[plane][2][0] = 0;
   }
-  for (int n = 0; n < kBlockSize; ++n) {
-    weights.bias[n] = -kCoefficientScale * static_cast<float>(kCoefficientBias[n]);
-  }
-  return weights;
+  return tables;
 }
 
-// Indexed by constants only, so that every entry is an immediate operand.
-__device__ constexpr Weights kWeights[kMaxPlanes] = {MakeWeights(0), MakeWeights(1), MakeWeights(2)};
+__device__ constexpr WeightTables kWeights = MakeWeights();
+static_assert(sizeof(WeightTables) == kMaxPlanes * sizeof(Weights), "the same in vectors");
+
+struct TransformBiases {
+  float values[kBlockSize];
+};
+
+constexpr TransformBiases MakeTransformBiases() {
+  TransformBiases biases{};
+  for (int n = 0; n < kBlockSize; ++n) {
+    biases.values[n] = -kCoefficientScale * static_cast<float>(kCoefficientBias[n]);
+  }
+  return biases;
+}
+
+// To take away from the float transform's outputs. Indexed by constants only.
+__device__ constexpr TransformBiases kTransformBiases = MakeTransformBiases();
 
 // An 8x8 block of one image.
 struct BlockSource {
@@ -236,7 +256,7 @@ __device__ void TransformRows(float* values) {
   TransformCoefficients<kCoefficientBias[k]>(row, 1, row, 1);
 #pragma unroll
   for (int n = 0; n < 8; ++n) {
-    row[n] = __fmaf_rn(row[n], kCoefficientScale, kWeights[0].bias[n]);
+    row[n] = __fmaf_rn(row[n], kCoefficientScale, kTransformBiases.values[n]);
   }
   if constexpr (k < 7) TransformRows<k + 1>(values);
 }
@@ -266,11 +286,37 @@ __device__ void Transform(const Samples<kBytes>& samples, float values[kBlockTer
   }
 }
 
+// A warp's part of a look-back.
+struct WarpLookBack {
+  float sum;
+  float largest;  // of tiles' own sums
+  int missing;    // words
+  bool ended;     // at an inclusive word
+};
+
+// What a thread block of 128 threads shares.
+struct Shared {
+  float4 slots[kSlots * kTileBlocks];
+  Weights weights[kMaxPlanes];
+  float warp_sums[kWarps];
+  WarpLookBack look_back[kWarps];
+  // Two of each, used in turn: between two uses of one there is the other's barrier.
+  uint2 warp_maps[2][kWarps];  // even, odd
+  int4 broadcast[2];
+  uint2 leading[2][kWarps];  // count, value
+  int segment;
+  uint32_t ticket;
+  int stored;
+};
+
+__shared__ Shared shared;
+
 // BlockTerms of cpu/block.h, into slots[0], slots[kTileBlocks], ... Returns about the terms' sum. Not
 // inlined: tiles and teams that lack a tile's terms run the same copy.
-template <int kBytes, int kPlane>
+template <int kBytes>
 __device__ __noinline__ float ComputeTerms(BlockSource reference, BlockSource distorted, uint32_t sample_mask,
-                                           float4* slots) {
+                                           int plane, float4* slots) {
+  const Weights& weights = shared.weights[plane];
   float threshold = 0;
   float values[kBlockTerms];
 #pragma unroll 1
@@ -281,7 +327,13 @@ __device__ __noinline__ float ComputeTerms(BlockSource reference, BlockSource di
     Transform(samples, values);
     float energy = 0;
 #pragma unroll
-    for (int k = 1; k < kBlockTerms; ++k) energy += values[k] * values[k] * kWeights[kPlane].energy[k];
+    for (int i = 0; i < kSlots; ++i) {
+      const float4 weight = weights.energy[i];
+      if (i > 0) energy += values[4 * i] * values[4 * i] * weight.x;
+      energy += values[4 * i + 1] * values[4 * i + 1] * weight.y;
+      energy += values[4 * i + 2] * values[4 * i + 2] * weight.z;
+      energy += values[4 * i + 3] * values[4 * i + 3] * weight.w;
+    }
     // The root of the double, over 32, to float is the float's root over 32: 53 >= 2 * 24 + 2 bits.
     const float scaled = __fsqrt_rn(energy * activity) * (kCoefficientScale / static_cast<float>(kThresholdDivisor));
     threshold = fmaxf(threshold, scaled);
@@ -296,35 +348,24 @@ __device__ __noinline__ float ComputeTerms(BlockSource reference, BlockSource di
 #pragma unroll
   for (int i = 0; i < kSlots; ++i) {
     const float4 parked = slots[i * kTileBlocks];
-    float quad[4] = {parked.x, parked.y, parked.z, parked.w};
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const int k = 4 * i + j;
-      float error = fabsf(quad[j] - values[k]);
-      if (k > 0) {
-        const float hidden = __fmaf_rn(threshold, kWeights[kPlane].high[k], threshold * kWeights[kPlane].low[k]);
-        error = __saturatef(error - hidden);
-      }
-      const float weighted = error * kWeights[kPlane].error[k];
-      quad[j] = weighted * weighted;
-      sum += quad[j];
-    }
-    slots[i * kTileBlocks] = make_float4(quad[0], quad[1], quad[2], quad[3]);
+    const float4 high = weights.high[i], low = weights.low[i], error = weights.error[i];
+    const auto term = [&](float a, float b, float high_weight, float low_weight, float error_weight) {
+      const float hidden = __fmaf_rn(threshold, high_weight, threshold * low_weight);
+      const float weighted = __saturatef(fabsf(a - b) - hidden) * error_weight;
+      return weighted * weighted;
+    };
+    const float4 terms = make_float4(term(parked.x, values[4 * i], high.x, low.x, error.x),
+                                     term(parked.y, values[4 * i + 1], high.y, low.y, error.y),
+                                     term(parked.z, values[4 * i + 2], high.z, low.z, error.z),
+                                     term(parked.w, values[4 * i + 3], high.w, low.w, error.w));
+    sum += terms.x;
+    sum += terms.y;
+    sum += terms.z;
+    sum += terms.w;
+    slots[i * kTileBlocks] = terms;
   }
   return sum;
 }
-
-// What a thread block of 128 threads shares.
-struct Shared {
-  float4 slots[kSlots * kTileBlocks];
-  float warp_sums[kWarps];
-  int warp_ends[kWarps];
-  SumMap warp_maps[kWarps];
-  SumMap broadcast;
-  int segment;
-  uint32_t ticket;
-  int stored;
-};
 
 // The device's Team of cuda/tile_sum.h, and the thread block's other common work.
 template <int kBytes>
@@ -336,8 +377,8 @@ class DeviceTeam {
     __device__ T& operator()(int) { return value; }
   };
 
-  __device__ DeviceTeam(const KernelParams& params, Shared& shared, int plane)
-      : params_(params), shared_(shared), plane_(plane), slots_(shared.slots + threadIdx.x) {}
+  __device__ DeviceTeam(const KernelParams& params, int plane)
+      : params_(params), plane_(plane), slots_(shared.slots + threadIdx.x) {}
 
   template <typename F>
   __device__ void ForEach(F f) {
@@ -347,33 +388,60 @@ class DeviceTeam {
   __device__ void Scan(PerThread<SumMap>& maps) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     SumMap map = maps.value;
+    if (__all_sync(kAllLanes, map.even == map.odd)) {
+      // No ties anywhere: composing is adding.
 #pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) {
-      SumMap before;
-      before.even = __shfl_up_sync(kAllLanes, map.even, distance);
-      before.odd = __shfl_up_sync(kAllLanes, map.odd, distance);
-      if (lane >= distance) map = Compose(before, map);
+      for (int distance = 1; distance < 32; distance *= 2) {
+        const uint32_t before = __shfl_up_sync(kAllLanes, map.even, distance);
+        if (lane >= distance) map.even = ClampIncrement(before + map.even);
+      }
+      map.odd = map.even;
+    } else {
+#pragma unroll
+      for (int distance = 1; distance < 32; distance *= 2) {
+        SumMap before;
+        before.even = __shfl_up_sync(kAllLanes, map.even, distance);
+        before.odd = __shfl_up_sync(kAllLanes, map.odd, distance);
+        if (lane >= distance) map = Compose(before, map);
+      }
     }
-    __syncthreads();  // nobody still reads the last scan's
-    if (lane == 31) shared_.warp_maps[warp] = map;
+    uint2* warp_maps = shared.warp_maps[scan_turn_ ^= 1];
+    if (lane == 31) warp_maps[warp] = make_uint2(map.even, map.odd);
     __syncthreads();
     SumMap warps;
-    for (int w = 0; w < warp; ++w) warps = Compose(warps, shared_.warp_maps[w]);
+    for (int w = 0; w < warp; ++w) {
+      SumMap next;
+      next.even = warp_maps[w].x;
+      next.odd = warp_maps[w].y;
+      warps = Compose(warps, next);
+    }
     maps.value = Compose(warps, map);
   }
 
-  __device__ int CountLeading(PerThread<bool>& flags) { return __syncthreads_count(flags.value); }
-
-  __device__ SumMap Broadcast(PerThread<SumMap>& values, int t) {
+  __device__ int Leading(PerThread<bool>& flags, PerThread<uint32_t>& values, uint32_t* last) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    uint2* leading = shared.leading[leading_turn_ ^= 1];
+    const unsigned count = __popc(__ballot_sync(kAllLanes, flags.value));
+    const uint32_t value = __shfl_sync(kAllLanes, values.value, static_cast<int>(count + 31) % 32);
+    if (lane == 0) leading[warp] = make_uint2(count, value);
     __syncthreads();
-    if (threadIdx.x == t) shared_.broadcast = values.value;
-    __syncthreads();
-    return shared_.broadcast;
+    unsigned total = 0;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) {
+      const uint2 of_warp = leading[w];
+      if (of_warp.x > 0) *last = of_warp.y;
+      total += of_warp.x;
+    }
+    return static_cast<int>(total);
   }
-  __device__ uint32_t Broadcast(PerThread<uint32_t>& values, int t) {
-    PerThread<SumMap> maps;
-    maps.value.even = values.value;
-    return Broadcast(maps, t).even;
+
+  template <typename T>
+  __device__ T Broadcast(PerThread<T>& values, int t) {
+    static_assert(sizeof(T) <= sizeof(int4), "does not fit");
+    T* value = reinterpret_cast<T*>(shared.broadcast + (broadcast_turn_ ^= 1));
+    if (static_cast<int>(threadIdx.x) == t) *value = values.value;
+    __syncthreads();
+    return *value;
   }
 
   // Adds up about all threads' values.
@@ -381,11 +449,11 @@ class DeviceTeam {
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(kAllLanes, value, distance);
     __syncthreads();
-    if (threadIdx.x % 32 == 0) shared_.warp_sums[threadIdx.x / 32] = value;
+    if (threadIdx.x % 32 == 0) shared.warp_sums[threadIdx.x / 32] = value;
     __syncthreads();
     float sum = 0;
 #pragma unroll
-    for (int w = 0; w < kWarps; ++w) sum += shared_.warp_sums[w];
+    for (int w = 0; w < kWarps; ++w) sum += shared.warp_sums[w];
     return sum;
   }
 
@@ -396,21 +464,13 @@ class DeviceTeam {
     const int valid = min(block, pair.blocks - 1);
     const int y = valid / pair.blocks_wide, x = valid - y * pair.blocks_wide;
     const BlockSource reference = Source(pair.images[0], x, y), distorted = Source(pair.images[1], x, y);
-    float sum;
-    if (plane_ == 0) {
-      sum = ComputeTerms<kBytes, 0>(reference, distorted, params_.sample_mask, slots_);
-    } else if (plane_ == 1) {
-      sum = ComputeTerms<kBytes, 1>(reference, distorted, params_.sample_mask, slots_);
-    } else {
-      sum = ComputeTerms<kBytes, 2>(reference, distorted, params_.sample_mask, slots_);
-    }
+    const float sum = ComputeTerms<kBytes>(reference, distorted, params_.sample_mask, plane_, slots_);
     if (block == valid) return sum;
     for (int i = 0; i < kSlots; ++i) slots_[i * kTileBlocks] = make_float4(0, 0, 0, 0);
     return 0;
   }
 
-  __device__ void LoadTerms(int tile) {
-    const int stored = Record(tile).stored;
+  __device__ void LoadTerms(int tile, int stored) {
     if (stored < 0) {
       ComputeTile(tile);
       return;
@@ -420,13 +480,25 @@ class DeviceTeam {
     for (int i = 0; i < kSlots; ++i) slots_[i * kTileBlocks] = __ldcg(kept + i * kTileBlocks);
   }
 
-  __device__ void KeepTerms(int stored) {
+  __device__ void KeepTerms(int stored, const MapPair& maps) {
     float4* kept = KeptTerms(stored);
 #pragma unroll
     for (int i = 0; i < kSlots; ++i) __stcg(kept + i * kTileBlocks, slots_[i * kTileBlocks]);
+    __stcg(reinterpret_cast<uint4*>(kept + kSlots * kTileBlocks),
+           make_uint4(maps.low.even, maps.low.odd, maps.high.even, maps.high.odd));
   }
 
-  __device__ SumMap BlockMap(int, uint32_t exponent) {
+  __device__ MapPair KeptMaps(int, int stored) {
+    const uint4 kept = __ldcg(reinterpret_cast<const uint4*>(KeptTerms(stored) + kSlots * kTileBlocks));
+    MapPair maps;
+    maps.low.even = kept.x;
+    maps.low.odd = kept.y;
+    maps.high.even = kept.z;
+    maps.high.odd = kept.w;
+    return maps;
+  }
+
+  __device__ SumMap BlockMap(uint32_t exponent) {
     float even = BitsFloat(exponent << 23);
     float odd = BitsFloat((exponent << 23) | 1);
 #pragma unroll
@@ -440,10 +512,31 @@ class DeviceTeam {
     return MapFromChains(exponent, even, odd);
   }
 
-  __device__ float AddBlock(int, float sum) {
+  __device__ MapPair BlockMaps(int, uint32_t exponent) {
+    float even[2], odd[2];
+    for (int m = 0; m < 2; ++m) {
+      even[m] = BitsFloat((exponent + m) << 23);
+      odd[m] = BitsFloat(((exponent + m) << 23) | 1);
+    }
 #pragma unroll 4
     for (int i = 0; i < kSlots; ++i) {
       const float4 quad = slots_[i * kTileBlocks];
+#pragma unroll
+      for (int m = 0; m < 2; ++m) {
+        even[m] += quad.x, odd[m] += quad.x;
+        even[m] += quad.y, odd[m] += quad.y;
+        even[m] += quad.z, odd[m] += quad.z;
+        even[m] += quad.w, odd[m] += quad.w;
+      }
+    }
+    return {MapFromChains(exponent, even[0], odd[0]), MapFromChains(exponent + 1, even[1], odd[1])};
+  }
+
+  __device__ float AddBlock(int, int stored, float sum) {
+    const float4* kept = stored >= 0 ? KeptTerms(stored) : nullptr;
+#pragma unroll
+    for (int i = 0; i < kSlots; ++i) {
+      const float4 quad = kept ? __ldcg(kept + i * kTileBlocks) : slots_[i * kTileBlocks];
       sum += quad.x;
       sum += quad.y;
       sum += quad.z;
@@ -452,73 +545,118 @@ class DeviceTeam {
     return sum;
   }
 
-  __device__ TileRecord Record(int tile) {
-    const TileRecord* record = params_.records + params_.planes[plane_].first_tile + tile;
-    while (*const_cast<const volatile uint32_t*>(&record->epoch) != params_.epoch) __nanosleep(100);
-    __threadfence();
-    union {
-      uint4 vectors[2];
-      TileRecord record;
-    } copy = {{__ldcg(reinterpret_cast<const uint4*>(record)), __ldcg(reinterpret_cast<const uint4*>(record) + 1)}};
-    return copy.record;
+  __device__ void ReadRecords(int tile, int end, TileRecord (&records)[kRecordsAThread]) {
+    const PackedRecord* source = params_.records + params_.planes[plane_].first_tile + tile;
+    bool any_stored = false;
+#pragma unroll
+    for (int i = 0; i < kRecordsAThread; ++i) {
+      records[i].map_count = kAllZero;
+      if (tile + i >= end) continue;
+      PackedRecord packed;
+      for (;;) {
+        bool there = true;
+#pragma unroll
+        for (int w = 0; w < 3; ++w) {
+          packed.words[w] = *static_cast<const volatile uint64_t*>(source[i].words + w);
+          there = there && IsOfEpoch(packed.words[w], params_.epoch);
+        }
+        if (there) break;
+        __nanosleep(100);
+      }
+      records[i] = UnpackRecord(packed);
+      any_stored = any_stored || records[i].stored >= 0;
+    }
+    if (any_stored) __threadfence();  // before the kept terms are read
   }
 
-  // Thread 0 only; everything that the record speaks of was written before a barrier.
+  // One thread only. Kept terms were written before a barrier.
   __device__ void Publish(int tile, const TileRecord& record) {
-    TileRecord* target = params_.records + params_.planes[plane_].first_tile + tile;
-    target->maps[0] = record.maps[0];
-    target->maps[1] = record.maps[1];
-    target->exponent = record.exponent;
-    target->map_count = record.map_count;
-    target->stored = record.stored;
-    __threadfence();
-    *const_cast<volatile uint32_t*>(&target->epoch) = params_.epoch;
+    if (record.stored >= 0) __threadfence();
+    const PackedRecord packed = PackRecord(record, params_.epoch);
+    PackedRecord* target = params_.records + params_.planes[plane_].first_tile + tile;
+#pragma unroll
+    for (int w = 0; w < 3; ++w) *static_cast<volatile uint64_t*>(target->words + w) = packed.words[w];
   }
 
-  // About the sum of all terms before a tile of the plane. Every tile publishes one word twice: first its
-  // own sum, then, when it knows that, the sum of all tiles up to itself. A word carries the launch's epoch
-  // and a flag in its upper half, so neither clearing nor fences are needed.
-  __device__ float PrefixBefore(int tile) {
+  // About the sum of all terms before a tile of the plane. Every tile publishes one word: first its own
+  // sum; when its map is made, what it really adds, or, if it knows that, the sum of all tiles up to itself
+  // ("inclusive"). A word carries the launch's epoch and a flag in its upper half, so neither clearing nor
+  // fences are needed.
+  struct Prefix {
+    float low;      // what is known
+    float high;     // with a generous guess of what is not
+    bool is_known;  // all of it
+  };
+  __device__ Prefix LookBack(int tile, float own_sum, bool wait) {
     constexpr int kWordsAThread = 4;
+    constexpr float kGenerous = 2;
     const uint64_t* words = params_.prefixes + params_.planes[plane_].first_tile;
-    float prefix = 0;
+    float known = 0;
+    float largest = own_sum;
+    int missing = 0;
     for (int end = tile; end > 0; end -= kWordsAThread * kTileBlocks) {
+      uint64_t loaded[kWordsAThread];
+      const int nearest = end - 1 - kWordsAThread * static_cast<int>(threadIdx.x);
+#pragma unroll
+      for (int i = 0; i < kWordsAThread; ++i) {
+        loaded[i] = nearest - i < 0 ? 0 : *static_cast<const volatile uint64_t*>(words + nearest - i);
+      }
       float sum = 0;
+      float own_largest = 0;
+      int own_missing = 0;
       bool inclusive = false;
-      for (int i = 0; i < kWordsAThread && !inclusive; ++i) {
-        const int index = end - 1 - kWordsAThread * static_cast<int>(threadIdx.x) - i;
-        if (index < 0) break;
-        uint64_t word;
-        do {
-          word = *static_cast<const volatile uint64_t*>(words + index);
-        } while (static_cast<uint32_t>(word >> 33) != (params_.epoch & 0x7fffffff));
-        sum += BitsFloat(static_cast<uint32_t>(word));
-        inclusive = (word >> 32 & 1) != 0;
+#pragma unroll
+      for (int i = 0; i < kWordsAThread; ++i) {
+        if (inclusive || nearest - i < 0) continue;
+        while (wait && !IsPrefix(loaded[i])) {
+          __nanosleep(20);
+          loaded[i] = *static_cast<const volatile uint64_t*>(words + nearest - i);
+        }
+        if (!IsPrefix(loaded[i])) {
+          ++own_missing;
+          continue;
+        }
+        const float value = BitsFloat(static_cast<uint32_t>(loaded[i]));
+        sum += value;
+        inclusive = (loaded[i] >> 32 & 1) != 0;
+        if (!inclusive) own_largest = fmaxf(own_largest, value);
       }
       // The nearest inclusive word ends it.
+      const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
       const unsigned ends = __ballot_sync(kAllLanes, inclusive);
-      const int last = ends == 0 ? 31 : __ffs(static_cast<int>(ends)) - 1;
-      float part = static_cast<int>(threadIdx.x % 32) <= last ? sum : 0;
+      const bool counts = ends == 0 || lane <= __ffs(static_cast<int>(ends)) - 1;
+      float part = counts ? sum : 0;
+      float part_largest = counts ? own_largest : 0;
+      int part_missing = counts ? own_missing : 0;
 #pragma unroll
-      for (int distance = 16; distance > 0; distance /= 2) part += __shfl_xor_sync(kAllLanes, part, distance);
-      __syncthreads();
-      if (threadIdx.x % 32 == 0) {
-        shared_.warp_sums[threadIdx.x / 32] = part;
-        shared_.warp_ends[threadIdx.x / 32] = ends != 0;
+      for (int distance = 16; distance > 0; distance /= 2) {
+        part += __shfl_xor_sync(kAllLanes, part, distance);
+        part_largest = fmaxf(part_largest, __shfl_xor_sync(kAllLanes, part_largest, distance));
+        part_missing += __shfl_xor_sync(kAllLanes, part_missing, distance);
       }
+      __syncthreads();
+      if (lane == 0) shared.look_back[warp] = {part, part_largest, part_missing, ends != 0};
       __syncthreads();
       bool ended = false;
 #pragma unroll
       for (int w = 0; w < kWarps; ++w) {
-        if (!ended) prefix += shared_.warp_sums[w];
-        ended = ended || shared_.warp_ends[w];
+        const WarpLookBack of_warp = shared.look_back[w];
+        if (ended) continue;
+        known += of_warp.sum;
+        largest = fmaxf(largest, of_warp.largest);
+        missing += of_warp.missing;
+        ended = of_warp.ended;
       }
       if (ended) break;
     }
-    return prefix;
+    return {known, known + kGenerous * static_cast<float>(missing) * largest, missing == 0};
   }
 
-  // Thread 0 only.
+  __device__ bool IsPrefix(uint64_t word) const {
+    return static_cast<uint32_t>(word >> 33) == (params_.epoch & 0x7fffffff);
+  }
+
+  // One thread only.
   __device__ void PublishPrefix(int tile, float value, bool inclusive) {
     const uint32_t tag = (params_.epoch << 1) | (inclusive ? 1 : 0);
     uint64_t* word = params_.prefixes + params_.planes[plane_].first_tile + tile;
@@ -530,41 +668,51 @@ class DeviceTeam {
     const bool first_thread = threadIdx.x == 0;
     const float sum = Sum(ComputeTile(tile));
     if (first_thread) PublishPrefix(tile, sum, false);
-    const float prefix = PrefixBefore(tile);
     TileRecord record = {};
     record.stored = -1;
-    float inclusive = prefix + sum;
     if (sum == 0) {
       record.map_count = kAllZero;
-    } else {
-      const ExponentRange range = PredictExponents(prefix, sum, params_.exponent_error);
-      record.exponent = range.low;
-      record.map_count = MapsFor(range);
+      if (first_thread) Publish(tile, record);
+      return;
+    }
+    // Most tiles are far from a binade's ends, and need not know their prefix well: waiting for all tiles
+    // before would cost a fifth of the time.
+    Prefix prefix = LookBack(tile, sum, false);
+    ExponentRange range = PredictExponents(prefix.low, prefix.high, sum, params_.exponent_error);
+    if (!prefix.is_known && range.low != range.high) {
+      prefix = LookBack(tile, sum, true);
+      range = PredictExponents(prefix.low, prefix.high, sum, params_.exponent_error);
+    }
+    record.exponent = range.low;
+    record.map_count = MapsFor(range);
+    float adds = sum;
+    MapPair own;
 #pragma unroll 1
-      for (int m = 0; m < record.map_count; ++m) {
-        const SumMap map = TileMap(*this, range.low + m);
-        if (m == 0) {
-          record.maps[0] = map;
-          inclusive = prefix + IncrementValue(range.low, map);
-        } else {
-          record.maps[1] = map;
-        }
-      }
-      if (range.low != range.high || params_.exponent_error != 0) {
-        if (first_thread) {
-          const uint32_t stored = atomicAdd(params_.stored + (params_.epoch & 1), 1);
-          shared_.stored = stored < static_cast<uint32_t>(params_.max_kept) ? static_cast<int>(stored) : -1;
-        }
-        __syncthreads();
-        record.stored = shared_.stored;
-        if (record.stored >= 0) KeepTerms(record.stored);
-        __syncthreads();
+    for (int m = 0; m < record.map_count; ++m) {
+      PerThread<SumMap> maps;
+      maps.value = BlockMap(range.low + m);
+      own.low = m == 0 ? maps.value : own.low;
+      own.high = maps.value;
+      const SumMap map = TileMap(*this, maps);
+      if (m == 0) {
+        record.maps[0] = map;
+        adds = IncrementValue(range.low, map);
+      } else {
+        record.maps[1] = map;
       }
     }
-    if (first_thread) {
-      PublishPrefix(tile, inclusive, true);
-      Publish(tile, record);
+    if (first_thread) PublishPrefix(tile, prefix.is_known ? prefix.low + adds : adds, prefix.is_known);
+    if (range.low != range.high || params_.exponent_error != 0) {
+      if (first_thread) {
+        const uint32_t stored = atomicAdd(params_.stored + (params_.epoch & 1), 1);
+        shared.stored = stored < static_cast<uint32_t>(params_.max_kept) ? static_cast<int>(stored) : -1;
+      }
+      __syncthreads();
+      record.stored = shared.stored;
+      if (record.stored >= 0) KeepTerms(record.stored, own);
+      __syncthreads();
     }
+    if (first_thread) Publish(tile, record);
   }
 
   // A tile's whole part in the host's reduction: its non-zero terms, in order.
@@ -591,47 +739,53 @@ class DeviceTeam {
     if (threadIdx.x == kTileBlocks - 1) params_.tile_counts[index] = counts.value.even / 2;
   }
 
-  // A team's whole part: its segment's tiles, from where the team before it stopped.
-  __device__ void RunTeam(int index) {
-    const Segment& segment = params_.segments[index];
-    uint32_t sum_bits = 0;
-    if (segment.first_tile > 0) {
-      uint64_t word;
-      while (word = *static_cast<const volatile uint64_t*>(params_.team_sums + index - 1),
-             static_cast<uint32_t>(word >> 32) != params_.epoch) {
-        __nanosleep(100);
-      }
-      sum_bits = static_cast<uint32_t>(word);
-    }
-    sum_bits = ResolveTiles(*this, sum_bits, segment.first_tile, segment.end_tile);
-    if (threadIdx.x != 0) return;
-    if (segment.last) {
-      params_.sums[plane_] = BitsFloat(sum_bits);
-    } else {
-      *static_cast<volatile uint64_t*>(params_.team_sums + index) =
-          static_cast<uint64_t>(params_.epoch) << 32 | sum_bits;
-    }
-  }
-
  private:
   static __device__ BlockSource Source(const DevicePlane& plane, int x, int y) {
     return {plane.data + static_cast<int64_t>(y) * kBlockStep * plane.stride + x * kBlockStep * plane.step * kBytes,
             plane.end, plane.stride, plane.step, plane.shift};
   }
   __device__ float4* KeptTerms(int stored) {
-    return reinterpret_cast<float4*>(params_.kept_terms) + static_cast<size_t>(stored) * (kSlots * kTileBlocks) +
-           threadIdx.x;
+    return reinterpret_cast<float4*>(params_.kept_terms) +
+           static_cast<size_t>(stored) * (kKeptTileBytes / sizeof(float4)) + threadIdx.x;
   }
 
   const KernelParams& params_;
-  Shared& shared_;
   const int plane_;
   float4* const slots_;  // this thread's
+  int scan_turn_ = 0;
+  int broadcast_turn_ = 0;
+  int leading_turn_ = 0;
 };
+
+// A team's whole part: its segment's tiles, from where the team before it stopped. Not inlined, so that its
+// registers do not weigh on the tiles'.
+template <int kBytes>
+__device__ __noinline__ void RunTeam(const KernelParams& params, int index) {
+  const Segment& segment = params.segments[index];
+  DeviceTeam<kBytes> team(params, segment.plane);
+  uint32_t sum_bits = 0;
+  if (segment.first_tile > 0) {
+    uint64_t word;
+    while (word = *static_cast<const volatile uint64_t*>(params.team_sums + segment.previous),
+           static_cast<uint32_t>(word >> 32) != params.epoch) {
+      __nanosleep(100);
+    }
+    sum_bits = static_cast<uint32_t>(word);
+  }
+  sum_bits = ResolveTiles(team, sum_bits, segment.first_tile, segment.end_tile);
+  if (threadIdx.x != 0) return;
+  // Tiles that come later look no further back.
+  team.PublishPrefix(segment.end_tile - 1, BitsFloat(sum_bits), true);
+  uint64_t* target = segment.last ? params.results + segment.plane : params.team_sums + index;
+  *static_cast<volatile uint64_t*>(target) = static_cast<uint64_t>(params.epoch) << 32 | sum_bits;
+}
 
 template <int kBytes>
 __device__ void Score(const KernelParams& params) {
-  __shared__ Shared shared;
+  for (int i = static_cast<int>(threadIdx.x); i < static_cast<int>(sizeof(WeightTables) / sizeof(float4));
+       i += kTileBlocks) {
+    reinterpret_cast<float4*>(shared.weights)[i] = __ldg(reinterpret_cast<const float4*>(&kWeights) + i);
+  }
   if (threadIdx.x == 0) {
     const uint32_t ticket = atomicAdd(params.tickets, 1) - params.ticket_base;
     int segment = 0;
@@ -645,15 +799,17 @@ __device__ void Score(const KernelParams& params) {
   const int segment = shared.segment;
   const int first_ticket = segment == 0 ? 0 : params.segments[segment - 1].end_ticket;
   const int tile = params.segments[segment].first_tile + static_cast<int>(shared.ticket) - first_ticket;
-  DeviceTeam<kBytes> team(params, shared, params.segments[segment].plane);
+  DeviceTeam<kBytes> team(params, params.segments[segment].plane);
   if (tile < params.segments[segment].end_tile) {
     if (params.tile_terms != nullptr) {
       team.CompactTile(tile);
+    } else if (params.terms_only) {
+      team.ComputeTile(tile);
     } else {
       team.RunTile(tile);
     }
-  } else if (params.tile_terms == nullptr) {
-    team.RunTeam(segment);
+  } else if (params.tile_terms == nullptr && !params.terms_only) {
+    RunTeam<kBytes>(params, segment);
   }
 }
 

@@ -8,12 +8,16 @@
 //   PerThread<T>            one T a thread; value(t) is thread t's
 //   ForEach(f)              f(t) in every thread t
 //   Scan(PerThread<SumMap>) thread t gets the composition of the maps of threads 0 to t
-//   CountLeading(flags)     number of true flags before the first false one; no true one may follow
+//   Leading(flags, values, last)  number of true flags before the first false one, which no true one may
+//                           follow; sets `last` to the value of the last true one, if there is one
 //   Broadcast(values, t)    thread t's value, in every thread
-//   LoadTerms(tile)         makes the tile's terms available to the next two
-//   BlockMap(t, exponent)   MapTerms of block t
-//   AddBlock(t, sum)        AddSerially of block t
-//   Record(tile)            the tile's record, once it is there
+//   ReadRecords(tile, end, records)
+//                           kRecordsAThread records from `tile` on, once they are there; from tile `end` on
+//                           all-zero ones
+//   LoadTerms(tile, stored) fetches or computes the tile's terms
+//   BlockMaps(t, exponent)  MapTerms of block t for `exponent` and for the binade above; terms are loaded
+//   KeptMaps(t, stored)     the same for the tile's own exponent, kept with its terms
+//   AddBlock(t, stored, sum)  AddSerially of block t, whose terms are loaded or kept
 // On a device `ForEach` runs the calling thread's part only and the rest are barriers: every thread of the
 // team must get there with the same arguments.
 // SPDX-License-Identifier: LGPL-2.1-or-later
@@ -28,16 +32,46 @@ namespace psnrhvs {
 
 constexpr int kTileBlocks = 128;
 
-// What a tile hands to the resolving team. 32 bytes.
+// What a tile hands to the resolving team.
 struct TileRecord {
   SumMap maps[2];     // for sums in binade `exponent`, and in the one above
   uint32_t exponent;  // of the first map
   int32_t map_count;  // 0 to 2, or kAllZero: the tile changes no sum
-  int32_t stored;     // where the terms are kept, or -1
-  uint32_t epoch;     // of the launch that wrote it
+  int32_t stored;     // where the terms, and the blocks' maps if there are two, are kept, or -1
 };
-static_assert(sizeof(TileRecord) == 32, "read by devices as two vectors");
 constexpr int32_t kAllZero = -1;
+
+// A record as it lies in memory: each word tells by its tag whether it is of this launch, so that no order
+// of writes is needed. A tag is the low 16 bits of the launch's number: every launch writes every record,
+// so an older word is always of the launch before.
+struct PackedRecord {
+  uint64_t words[3];
+};
+
+PSNRHVS_HOST_DEVICE inline PackedRecord PackRecord(const TileRecord& record, uint32_t epoch) {
+  const uint64_t tag = static_cast<uint64_t>(epoch & 0xffff) << 48;
+  PackedRecord packed;
+  for (int m = 0; m < 2; ++m) {
+    packed.words[m] = tag | static_cast<uint64_t>(record.maps[m].odd) << 24 | record.maps[m].even;
+  }
+  packed.words[2] = tag | static_cast<uint64_t>(record.exponent) << 40 |
+                    static_cast<uint64_t>(record.map_count - kAllZero) << 32 | static_cast<uint32_t>(record.stored);
+  return packed;
+}
+
+PSNRHVS_HOST_DEVICE inline bool IsOfEpoch(uint64_t word, uint32_t epoch) { return word >> 48 == (epoch & 0xffff); }
+
+PSNRHVS_HOST_DEVICE inline TileRecord UnpackRecord(const PackedRecord& packed) {
+  TileRecord record;
+  for (int m = 0; m < 2; ++m) {
+    record.maps[m].even = static_cast<uint32_t>(packed.words[m]) & 0xffffff;
+    record.maps[m].odd = static_cast<uint32_t>(packed.words[m] >> 24) & 0xffffff;
+  }
+  record.exponent = static_cast<uint32_t>(packed.words[2] >> 40) & 0xff;
+  record.map_count = static_cast<int32_t>(packed.words[2] >> 32 & 0xff) + kAllZero;
+  record.stored = static_cast<int32_t>(static_cast<uint32_t>(packed.words[2]));
+  return record;
+}
 
 // The binades in which the sum may be at the start and at the end of a tile.
 struct ExponentRange {
@@ -45,14 +79,14 @@ struct ExponentRange {
   uint32_t high;
 };
 
-// For a tile of terms that add up to about `sum`, after terms that add up to about `prefix`. `error` is
-// added to both ends, for tests. The margin was chosen on the device: it must cover the difference
-// between a rounded and an unrounded sum of the tiles in flight (well below 1 % even for noise), and a
-// larger one stores more tiles' terms in vain.
-PSNRHVS_HOST_DEVICE inline ExponentRange PredictExponents(float prefix, float sum, int error) {
+// For a tile of terms that add up to about `sum`, after terms that add up to about `prefix_low` to
+// `prefix_high`. `error` is added to both ends, for tests. The margin covers the difference between rounded
+// and unrounded sums of the tiles in flight (well below 1 % even for noise); a larger one stores more tiles'
+// terms in vain.
+PSNRHVS_HOST_DEVICE inline ExponentRange PredictExponents(float prefix_low, float prefix_high, float sum, int error) {
   constexpr float kMargin = 1.0f / 64;
-  const int low = static_cast<int>(ExponentField(FloatBits(prefix * (1 - kMargin)))) + error;
-  const int high = static_cast<int>(ExponentField(FloatBits((prefix + sum) * (1 + kMargin)))) + error;
+  const int low = static_cast<int>(ExponentField(FloatBits(prefix_low * (1 - kMargin)))) + error;
+  const int high = static_cast<int>(ExponentField(FloatBits((prefix_high + sum) * (1 + kMargin)))) + error;
   const auto clamp = [](int exponent) {
     return static_cast<uint32_t>(exponent < 0 ? 0 : exponent > 253 ? 253 : exponent);
   };
@@ -81,13 +115,17 @@ PSNRHVS_HOST_DEVICE inline SumMap RecordMap(const TileRecord& record, uint32_t e
   return map;
 }
 
-// The map of the tile whose terms are loaded.
+// The maps of a block for two neighbouring binades.
+struct MapPair {
+  SumMap low;
+  SumMap high;
+};
+
+// The map of a tile from its blocks'.
 template <typename Team>
-PSNRHVS_HOST_DEVICE inline SumMap TileMap(Team& team, uint32_t exponent) {
-  typename Team::template PerThread<SumMap> prefix;
-  team.ForEach([&](int t) { prefix(t) = team.BlockMap(t, exponent); });
-  team.Scan(prefix);
-  return team.Broadcast(prefix, kTileBlocks - 1);
+PSNRHVS_HOST_DEVICE inline SumMap TileMap(Team& team, typename Team::template PerThread<SumMap>& block_maps) {
+  team.Scan(block_maps);
+  return team.Broadcast(block_maps, kTileBlocks - 1);
 }
 
 // Applies the threads' maps, composed in order, as far as they hold. Returns for how many threads that
@@ -102,57 +140,101 @@ PSNRHVS_HOST_DEVICE inline int ApplyLeading(Team& team, typename Team::template 
     after(t) = *sum_bits;
     holds(t) = Apply(maps(t), &after(t));
   });
-  const int count = team.CountLeading(holds);
-  if (count > 0) *sum_bits = team.Broadcast(after, count - 1);
-  return count;
+  return team.Leading(holds, after, sum_bits);
 }
 
+// A tile whose map does not hold, and the sum before it.
+struct FailingTile {
+  uint32_t sum_bits;
+  int32_t index;          // in the window
+  int32_t stored;         // as in its record
+  int32_t kept_exponent;  // of the first of its blocks' kept maps, or -1
+};
+
 // Adds the terms of a tile whose map did not hold: all blocks' maps for the true binade, taken up to the
-// first block that leaves it; that block serially; and on behind it.
+// first block that leaves it; that block serially; and on behind it, mostly in the binade above.
 template <typename Team>
-PSNRHVS_HOST_DEVICE inline uint32_t AddTile(Team& team, uint32_t sum_bits, int tile) {
-  team.LoadTerms(tile);
+PSNRHVS_HOST_DEVICE inline uint32_t AddTile(Team& team, const FailingTile& failing, int tile) {
+  uint32_t sum_bits = failing.sum_bits;
+  int32_t stored = failing.stored;  // -1 once the terms are loaded
+  const bool maps_are_kept = stored >= 0 && failing.kept_exponent >= 0;
+  bool loaded = false;
+  typename Team::template PerThread<MapPair> pairs;
+  uint32_t low = 0;  // the pairs' binade
+  if (maps_are_kept) {
+    low = static_cast<uint32_t>(failing.kept_exponent);
+    team.ForEach([&](int t) { pairs(t) = team.KeptMaps(t, stored); });
+  }
   int added = 0;
   for (;;) {
     const uint32_t exponent = ExponentField(sum_bits);
+    if ((!maps_are_kept && !loaded) || exponent - low > 1) {
+      if (!loaded) team.LoadTerms(tile, stored);
+      loaded = true;
+      stored = -1;
+      low = exponent;
+      team.ForEach([&](int t) { pairs(t) = team.BlockMaps(t, low); });
+    }
     typename Team::template PerThread<SumMap> maps;
-    team.ForEach([&](int t) { maps(t) = t < added ? SumMap{} : team.BlockMap(t, exponent); });
+    team.ForEach([&](int t) { maps(t) = t < added ? SumMap{} : exponent == low ? pairs(t).low : pairs(t).high; });
     const int leading = ApplyLeading(team, maps, &sum_bits);
     if (leading == kTileBlocks) return sum_bits;
     typename Team::template PerThread<uint32_t> after;
-    team.ForEach([&](int t) {
-      if (t == leading) after(t) = FloatBits(team.AddBlock(t, BitsFloat(sum_bits)));
-    });
+    team.ForEach(
+        [&](int t) { after(t) = t == leading ? FloatBits(team.AddBlock(t, stored, BitsFloat(sum_bits))) : 0; });
     sum_bits = team.Broadcast(after, leading);
     added = leading + 1;
   }
 }
 
-// Takes the sum through tiles `tile` to `end` - 1. A round of the loop composes the records of as many
-// tiles as the team takes at once: few at a plane's start, where binades are left often.
+// Records that a thread holds at a time: a window of 512 tiles a team.
+constexpr int kRecordsAThread = 4;
+constexpr int kWindowTiles = kTileBlocks * kRecordsAThread;
+
+struct ThreadRecords {
+  TileRecord records[kRecordsAThread];
+};
+
+// Takes the sum through tiles `first` to `end` - 1.
 template <typename Team>
-PSNRHVS_HOST_DEVICE inline uint32_t ResolveTiles(Team& team, uint32_t sum_bits, int tile, int end) {
-  constexpr int kStart = 64;          // tiles
-  constexpr int kRecordsAThread = 8;  // after the start
-  while (tile < end) {
-    const uint32_t exponent = ExponentField(sum_bits);
-    const int per_thread = tile < kStart ? 1 : kRecordsAThread;
-    typename Team::template PerThread<SumMap> maps;
-    team.ForEach([&](int t) {
-      SumMap map;
-      const int first = tile + t * per_thread;
-      for (int i = first; i < first + per_thread && i < end; ++i) {
-        map = Compose(map, RecordMap(team.Record(i), exponent));
-      }
-      maps(t) = map;
-    });
-    const int leading = ApplyLeading(team, maps, &sum_bits);
-    tile += leading * per_thread;
-    if (leading == kTileBlocks || tile >= end) continue;
-    // One of this thread's tiles has no map that holds.
-    while (Apply(RecordMap(team.Record(tile), exponent), &sum_bits)) ++tile;
-    sum_bits = AddTile(team, sum_bits, tile);
-    ++tile;
+PSNRHVS_HOST_DEVICE inline uint32_t ResolveTiles(Team& team, uint32_t sum_bits, int first, int end) {
+  for (int window = first; window < end; window += kWindowTiles) {
+    typename Team::template PerThread<ThreadRecords> held;
+    team.ForEach([&](int t) { team.ReadRecords(window + t * kRecordsAThread, end, held(t).records); });
+    int added = 0;  // tiles of the window
+    for (;;) {
+      const uint32_t exponent = ExponentField(sum_bits);
+      typename Team::template PerThread<SumMap> maps;
+      team.ForEach([&](int t) {
+        SumMap map;
+        PSNRHVS_UNROLL
+        for (int i = 0; i < kRecordsAThread; ++i) {
+          if (t * kRecordsAThread + i >= added) map = Compose(map, RecordMap(held(t).records[i], exponent));
+        }
+        maps(t) = map;
+      });
+      const int leading = ApplyLeading(team, maps, &sum_bits);
+      if (leading == kTileBlocks) break;
+      typename Team::template PerThread<FailingTile> failing;
+      team.ForEach([&](int t) {
+        FailingTile tile{sum_bits, -1, -1, -1};
+        PSNRHVS_UNROLL
+        for (int i = 0; i < kRecordsAThread; ++i) {
+          const int index = t * kRecordsAThread + i;
+          if (t != leading || tile.index >= 0 || index < added) continue;
+          const TileRecord& record = held(t).records[i];
+          if (Apply(RecordMap(record, exponent), &tile.sum_bits)) continue;
+          tile.index = index;
+          tile.stored = record.stored;
+          if (record.map_count == 2 && exponent - record.exponent <= 1)
+            tile.kept_exponent = static_cast<int32_t>(record.exponent);
+        }
+        failing(t) = tile;
+      });
+      const FailingTile tile = team.Broadcast(failing, leading);
+      sum_bits = AddTile(team, tile, window + tile.index);
+      added = tile.index + 1;
+    }
   }
   return sum_bits;
 }

@@ -4,10 +4,10 @@
 //
 // For each size and depth: the plain copy of a pair's bytes from page-locked memory (the floor of all
 // that starts in host memory); the engine with frames on the device, in page-locked and in pageable memory,
-// pairs overlapped; one isolated pair; all non-zero terms copied back and added by the host; and
+// pairs overlapped; one isolated pair; the terms alone; all non-zero terms copied back and added by the host; and
 // the CPU engine with all processors. Several pairs of frames take turns. Times are medians over groups of
 // frames; every score is compared with the CPU engine's. --quick: only
-// 3840x2160, 8 bits; --cases: the first N of the list below. Exits 77 without a device.
+// the first case, 3840x2160 at 8 bits; --cases: the first N of six. Exits 77 without a device.
 // SPDX-License-Identifier: LGPL-2.1-or-later
 #include <algorithm>
 #include <chrono>
@@ -244,6 +244,13 @@ void Bench::Run(const Case& c) {
     Add(c, "isolated pair", "device", 1, Latency(*engine, device_pairs));
     Add(c, "isolated pair", "pinned", 1, Latency(*engine, pinned_pairs));
   }
+  options.terms_only = true;
+  {
+    auto engine = MakeEngine(geometry, options);
+    Add(c, "terms alone", "device", engine->depth(), Throughput(*engine, device_pairs, c.frames, false));
+    Add(c, "isolated, terms alone", "device", 1, Latency(*engine, device_pairs));
+  }
+  options.terms_only = false;
   options.reduction = CudaReduction::kHost;
   {
     auto engine = MakeEngine(geometry, options);

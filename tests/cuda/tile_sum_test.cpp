@@ -35,28 +35,45 @@ class HostTeam {
   void Scan(PerThread<SumMap>& maps) {
     for (int t = 1; t < kTileBlocks; ++t) maps(t) = Compose(maps(t - 1), maps(t));
   }
-  int CountLeading(PerThread<bool>& flags) {
+  int Leading(PerThread<bool>& flags, PerThread<uint32_t>& values, uint32_t* last) {
     int count = 0;
-    while (count < kTileBlocks && flags(count)) ++count;
-    for (int t = count; t < kTileBlocks; ++t) EXPECT_FALSE(flags(t)) << "a device could not count these by a barrier";
+    while (count < kTileBlocks && flags(count)) *last = values(count++);
+    for (int t = count; t < kTileBlocks; ++t) EXPECT_FALSE(flags(t)) << "a device only counts the flags";
     return count;
   }
   template <typename T>
   T Broadcast(PerThread<T>& values, int t) {
     return values(t);
   }
-  void LoadTerms(int tile) {
+  void LoadTerms(int tile, int) {
     tile_ = tile;
     ++loads;
   }
-  SumMap BlockMap(int t, uint32_t exponent) { return MapTerms(exponent, Block(t), kBlockTerms); }
-  float AddBlock(int t, float sum) {
+  MapPair BlockMaps(int t, uint32_t exponent) {
+    return {MapTerms(exponent, Block(t), kBlockTerms), MapTerms(exponent + 1, Block(t), kBlockTerms)};
+  }
+  MapPair KeptMaps(int t, int stored) {
+    tile_ = stored;
+    ++kept;
+    return BlockMaps(t, records_[stored].exponent);
+  }
+  float AddBlock(int t, int stored, float sum) {
+    if (stored >= 0) {
+      EXPECT_EQ(stored, tile_);
+    }
     ++serial_blocks;
     return AddSerially(sum, Block(t), kBlockTerms);
   }
-  TileRecord Record(int tile) { return records_[tile]; }
+  void ReadRecords(int tile, int end, TileRecord* records) {
+    for (int i = 0; i < kRecordsAThread; ++i) {
+      records[i] = TileRecord{};
+      records[i].map_count = kAllZero;
+      if (tile + i < end) records[i] = UnpackRecord(PackRecord(records_[tile + i], 77));
+    }
+  }
 
   int loads = 0;
+  int kept = 0;  // threads that used kept maps
   int serial_blocks = 0;
 
  private:
@@ -70,6 +87,7 @@ class HostTeam {
 struct Guess {
   double scale = 1;        // of the estimated prefix
   int exponent_error = 0;  // of the predicted range
+  bool keeps = true;       // the terms of tiles near a binade's end
 };
 
 // What the device does with a plane, segment after segment. Returns the loads that were needed.
@@ -83,15 +101,22 @@ int ExpectSerialSum(const std::vector<float>& terms, Guess guess) {
     for (int k = kTileTerms - 1; k >= 0; --k) sum += terms[static_cast<size_t>(tile) * kTileTerms + k];
     TileRecord& record = records[tile];
     record = TileRecord{};
+    record.stored = -1;
     if (sum == 0) {
       record.map_count = kAllZero;
       continue;
     }
-    const ExponentRange range = PredictExponents(static_cast<float>(prefix * guess.scale), sum, guess.exponent_error);
+    const ExponentRange range = PredictExponents(static_cast<float>(prefix * guess.scale),
+                                                 static_cast<float>(prefix * guess.scale), sum, guess.exponent_error);
     record.exponent = range.low;
     record.map_count = MapsFor(range);
-    team.LoadTerms(tile);
-    for (int m = 0; m < record.map_count; ++m) record.maps[m] = TileMap(team, range.low + m);
+    record.stored = guess.keeps && range.low != range.high ? tile : -1;
+    team.LoadTerms(tile, -1);
+    for (int m = 0; m < record.map_count; ++m) {
+      HostTeam::PerThread<SumMap> maps;
+      team.ForEach([&](int t) { maps(t) = team.BlockMaps(t, range.low + static_cast<uint32_t>(m)).low; });
+      record.maps[m] = TileMap(team, maps);
+    }
     prefix += record.map_count > 0 ? IncrementValue(range.low, record.maps[0]) : sum;
   }
   team.loads = 0;
@@ -104,7 +129,7 @@ int ExpectSerialSum(const std::vector<float>& terms, Guess guess) {
   }
   const float expected = AddSerially(0.0f, terms.data(), static_cast<int>(terms.size()));
   EXPECT_EQ(bits, FloatBits(expected)) << BitsFloat(bits) << " instead of " << expected;
-  return team.loads;
+  return team.loads + team.kept / kTileBlocks;
 }
 
 struct Stream {
@@ -146,25 +171,27 @@ std::vector<float> Terms(const Stream& stream, int tiles, unsigned seed) {
 }
 
 TEST(TileSum, EqualsTheSerialSumWhateverIsGuessed) {
-  const Guess guesses[] = {{1, 0}, {0.7, 0}, {1.5, 0}, {5, 0}, {1, 1}, {1, -1}, {1, 200}, {1, -300}, {0, 0}};
+  const Guess guesses[] = {{1, 0},   {0.7, 0},  {1.5, 0}, {5, 0},        {1, 1},         {1, -1},
+                           {1, 200}, {1, -300}, {0, 0},   {1, 0, false}, {0.7, 0, false}};
   for (const Stream& stream : Streams()) {
     for (int tiles : {1, 3, 40, 97}) {
       const std::vector<float> terms = Terms(stream, tiles, static_cast<unsigned>(tiles));
       for (const Guess& guess : guesses) {
         SCOPED_TRACE(std::string(stream.name) + ", " + std::to_string(tiles) + " tiles, scale " +
-                     std::to_string(guess.scale) + ", exponent error " + std::to_string(guess.exponent_error));
+                     std::to_string(guess.scale) + ", exponent error " + std::to_string(guess.exponent_error) +
+                     (guess.keeps ? "" : ", nothing kept"));
         ExpectSerialSum(terms, guess);
       }
     }
   }
 }
 
-TEST(TileSum, LoadsOnlyTilesThatLeaveABinadeWhenTheGuessIsRight) {
+TEST(TileSum, FetchesOnlyTilesThatLeaveABinadeWhenTheGuessIsRight) {
   const std::vector<float> terms = Terms(Streams()[0], 1200, 7);
   EXPECT_LE(ExpectSerialSum(terms, Guess{}), 16);
 }
 
-TEST(TileSum, LoadsEveryTileWhenTheGuessIsWrong) {
+TEST(TileSum, FetchesEveryTileWhenTheGuessIsWrong) {
   const std::vector<float> terms = Terms(Streams()[0], 150, 8);
   EXPECT_EQ(ExpectSerialSum(terms, Guess{1, 40}), 150);
 }
@@ -181,6 +208,36 @@ TEST(TileSum, ARecordHasNoMapOutsideItsBinades) {
   EXPECT_FALSE(Apply(RecordMap(record, 131), &sum));
   sum = 129u << 23;
   EXPECT_FALSE(Apply(RecordMap(record, 129), &sum));
+}
+
+TEST(TileSum, APackedRecordKeepsEveryValueAndItsLaunch) {
+  for (int32_t map_count : {static_cast<int32_t>(kAllZero), 0, 1, 2}) {
+    for (int32_t stored : {-1, 0, 70000}) {
+      for (uint32_t increment : {0u, 1u, kMapLimit}) {
+        TileRecord record{};
+        record.maps[0].even = increment;
+        record.maps[0].odd = 5;
+        record.maps[1].even = 6;
+        record.maps[1].odd = increment;
+        record.exponent = 253;
+        record.map_count = map_count;
+        record.stored = stored;
+        const PackedRecord packed = PackRecord(record, 0x12345);
+        for (uint64_t word : packed.words) {
+          EXPECT_TRUE(IsOfEpoch(word, 0x12345));
+          EXPECT_FALSE(IsOfEpoch(word, 0x12344));
+        }
+        const TileRecord back = UnpackRecord(packed);
+        EXPECT_EQ(back.maps[0].even, increment);
+        EXPECT_EQ(back.maps[0].odd, 5u);
+        EXPECT_EQ(back.maps[1].even, 6u);
+        EXPECT_EQ(back.maps[1].odd, increment);
+        EXPECT_EQ(back.exponent, 253u);
+        EXPECT_EQ(back.map_count, map_count);
+        EXPECT_EQ(back.stored, stored);
+      }
+    }
+  }
 }
 
 }  // namespace
