@@ -191,11 +191,11 @@ using VU8 = hn::Vec<U8>;
 HWY_INLINE VU8 LoadBlocks(const uint8_t* row, int block_bytes, int first) {
   const hn::Full128<uint8_t> d;
   const uint8_t* at = row + first * block_bytes;
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+#if HWY_MAX_BYTES == 64
   const hn::Full256<uint8_t> half;
   return hn::Combine(U8(), hn::Combine(half, hn::LoadU(d, at + 24 * block_bytes), hn::LoadU(d, at + 16 * block_bytes)),
                      hn::Combine(half, hn::LoadU(d, at + 8 * block_bytes), hn::LoadU(d, at)));
-#elif HWY_TARGET == HWY_AVX2
+#elif HWY_MAX_BYTES == 32
   return hn::Combine(U8(), hn::LoadU(d, at + 8 * block_bytes), hn::LoadU(d, at));
 #else
   return hn::LoadU(d, at);
@@ -332,7 +332,7 @@ HWY_INLINE NextGroup FindNextGroup(const PlanePair& pair, int row, int group) {
 // ---- Transform -------------------------------------------------------------------------------------
 
 // Vectors that go through the transform side by side, so that one's waits are the other's work.
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+#if HWY_MAX_BYTES == 64
 constexpr int kTogether = 2;
 #else
 constexpr int kTogether = 1;

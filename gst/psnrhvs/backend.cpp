@@ -39,7 +39,8 @@ class CudaMemory {
 
 #endif
 
-GST_DEBUG_CATEGORY_EXTERN(gst_psnr_hvs_debug);
+// Of the whole plugin; the element registers it.
+GST_DEBUG_CATEGORY(gst_psnr_hvs_debug);
 #define GST_CAT_DEFAULT gst_psnr_hvs_debug
 
 namespace psnrhvs {

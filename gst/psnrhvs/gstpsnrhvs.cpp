@@ -62,7 +62,7 @@
 
 #include "gst/psnrhvs/comparison.h"
 
-GST_DEBUG_CATEGORY(gst_psnr_hvs_debug);
+GST_DEBUG_CATEGORY_EXTERN(gst_psnr_hvs_debug);
 #define GST_CAT_DEFAULT gst_psnr_hvs_debug
 
 namespace {
