@@ -120,7 +120,7 @@ inline void RunFiber() {
 // `shared` is the kernel's shared memory.
 inline void Launch(unsigned blocks, unsigned threads, int resident, void* shared, size_t shared_bytes,
                    const std::function<void()>& function) {
-  constexpr size_t kStackBytes = 1 << 16;
+  constexpr size_t kStackBytes = 1 << 18;  // sanitizers take more than the 64 KiB that do otherwise
   kernel = function;
   std::vector<std::unique_ptr<Block>> running;
   unsigned started = 0;
@@ -146,7 +146,7 @@ inline void Launch(unsigned blocks, unsigned threads, int resident, void* shared
     }
     const uint64_t before = progress;
     for (auto& block : running) {
-      std::memcpy(shared, block->shared.data(), shared_bytes);
+      if (shared_bytes > 0) std::memcpy(shared, block->shared.data(), shared_bytes);
       uint64_t seen;
       do {
         seen = progress;
@@ -156,7 +156,7 @@ inline void Launch(unsigned blocks, unsigned threads, int resident, void* shared
           swapcontext(&scheduler, &fiber.context);
         }
       } while (progress != seen);
-      std::memcpy(block->shared.data(), shared, shared_bytes);
+      if (shared_bytes > 0) std::memcpy(block->shared.data(), shared, shared_bytes);
     }
     running.erase(std::remove_if(running.begin(), running.end(),
                                  [](const auto& block) {
