@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
-#include <new>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -314,16 +312,12 @@ class CpuEngine final : public Engine {
 Result<std::unique_ptr<Engine>> CreateCpuEngine(const FrameGeometry& geometry, const CpuEngineOptions& options) {
   const GroupKernel* kernel = FindGroupKernel(options.target);
   if (!kernel) return Status(StatusCode::kUnavailable, "this processor has no instruction set " + options.target);
-  try {
+  return CatchAll("start the cpu engine's threads", [&]() -> Result<std::unique_ptr<Engine>> {
     auto engine =
         std::make_unique<CpuEngine>(geometry, *kernel, options.threads > 0 ? options.threads : UsableProcessors());
     engine->Start();
     return std::unique_ptr<Engine>(std::move(engine));
-  } catch (const std::bad_alloc&) {
-    return Status(StatusCode::kOutOfMemory, "not enough memory for the cpu engine's threads");
-  } catch (const std::system_error& error) {
-    return Status(StatusCode::kUnavailable, std::string("cannot start the cpu engine's threads: ") + error.what());
-  }
+  });
 }
 
 }  // namespace psnrhvs

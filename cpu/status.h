@@ -4,8 +4,11 @@
 #pragma once
 
 #include <cassert>
+#include <exception>
+#include <new>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 
 namespace psnrhvs {
@@ -60,5 +63,20 @@ class [[nodiscard]] Result {
   Status status_;
   std::optional<T> value_;
 };
+
+// What `f` returns, a Status or a Result, or the Status that stands for what it threw: here exceptions end. `what`
+// could not be done, such as "start the threads".
+template <typename F>
+auto CatchAll(const char* what, F f) -> decltype(f()) {
+  try {
+    return f();
+  } catch (const std::bad_alloc&) {
+    return Status(StatusCode::kOutOfMemory, std::string("not enough memory to ") + what);
+  } catch (const std::system_error& error) {
+    return Status(StatusCode::kUnavailable, std::string("cannot ") + what + ": " + error.what());
+  } catch (const std::exception& error) {
+    return Status(StatusCode::kInternal, std::string("cannot ") + what + ": " + error.what());
+  }
+}
 
 }  // namespace psnrhvs

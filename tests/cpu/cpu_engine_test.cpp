@@ -3,7 +3,12 @@
 #include "cpu/cpu_engine.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -146,6 +151,35 @@ TEST(CpuEngine, IsDestroyedWithAPairInFlight) {
       ASSERT_TRUE(engine->Submit(MakePair(pictures.reference, pictures.distorted)).ok());
     }
   }
+}
+
+// Lets the process have only this much more memory, and exits with the code that an engine's creation then gives.
+[[noreturn]] void CreateWithin(size_t bytes, const FrameGeometry& geometry, int threads) {
+  size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const rlim_t limit = pages * static_cast<size_t>(sysconf(_SC_PAGESIZE)) + bytes;
+  const rlimit limits = {limit, limit};
+  if (setrlimit(RLIMIT_AS, &limits) != 0) std::_Exit(100);
+  CpuEngineOptions options;
+  options.threads = threads;
+  const auto engine = CreateCpuEngine(geometry, options);
+  std::fprintf(stderr, "%s\n", engine.status().message().c_str());
+  std::_Exit(static_cast<int>(engine.status().code()));
+}
+
+TEST(CpuEngineDeathTest, SaysSoIfMemoryOrThreadsCannotBeHad) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers take more memory than the limit";
+#endif
+  // A thread's stack takes 8 MiB, and this frame's maps as much.
+  EXPECT_EXIT(CreateWithin(4 << 20, *FrameGeometry::Create(64, 64, Chroma::k420, 8), 4),
+              ::testing::ExitedWithCode(static_cast<int>(StatusCode::kUnavailable)),
+              "cannot start the cpu engine's threads: ");
+  EXPECT_EXIT(CreateWithin(4 << 20, *FrameGeometry::Create(32768, 32768, Chroma::k444, 8), 4),
+              ::testing::ExitedWithCode(static_cast<int>(StatusCode::kOutOfMemory)),
+              "not enough memory to start the cpu engine's threads");
+  EXPECT_EXIT(CreateWithin(1 << 30, *FrameGeometry::Create(64, 64, Chroma::k420, 8), 4), ::testing::ExitedWithCode(0),
+              "");
 }
 
 TEST(CpuEngine, RefusesATargetThatTheProcessorDoesNotHave) {
