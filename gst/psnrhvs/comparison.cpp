@@ -98,19 +98,28 @@ void Comparison::Salvage() {
     InFlight entry = std::move(in_flight_.front());
     in_flight_.pop_front();
     if (entry.outcome != Outcome::kScored || pending_ == 0) continue;
-    --pending_;
-    const Result<FrameScore> score = engine_->Collect();
-    if (!score.ok()) {
-      // The engine may still be reading the others' buffers, and waits until it is not.
-      engine_.reset();
-      engine_geometry_.reset();
-      break;
-    }
+    const Result<FrameScore> score = Collect();
+    if (!score.ok()) break;
+    if (Flushed(entry.reference)) continue;
     FrameReport report{entry.reference.timing, entry.distorted.timing.running_time, *score, {}};
     Record(&report);
   }
   in_flight_.clear();
-  pending_ = 0;
+}
+
+// The score of the oldest pair that is with the engine. After a failure there is no engine any more, because it might
+// still be reading buffers; its destructor waits until it is not.
+Result<FrameScore> Comparison::Collect() {
+  --pending_;
+  const gint64 start_us = g_get_monotonic_time();
+  Result<FrameScore> score = CatchAll("compute a score", [this] { return engine_->Collect(); });
+  AddEngineTime(start_us);
+  if (!score.ok()) {
+    engine_.reset();
+    engine_geometry_.reset();
+    pending_ = 0;
+  }
+  return score;
 }
 
 void Comparison::Update(const LiveSettings& live) {
@@ -246,7 +255,9 @@ void Comparison::CompareLabels() {
 
 void Comparison::SetSegment(GstAggregatorPad* pad, const GstSegment& segment) {
   HandleFlushes();
-  input(pad).segment = std::make_shared<const GstSegment>(segment);
+  Input& own = input(pad);
+  own.flushed = false;
+  own.segment = std::make_shared<const GstSegment>(segment);
 }
 
 void Comparison::NoteFlush(GstAggregatorPad* pad) { ++input(pad).flushes; }
@@ -257,15 +268,11 @@ void Comparison::HandleFlushes() {
     const unsigned flushes = flushed->flushes.load();
     if (flushes == flushed->handled_flushes) continue;
     flushed->handled_flushes = flushes;
+    flushed->flushed = true;
     flushed->frames.clear();
     pairing_.Reset(flushed->side);
-    if (flushed != &reference_) continue;
-    // Pairs on their way out belong to the stream that was flushed.
-    while (pending_ > 0) {
-      (void)engine_->Collect();
-      --pending_;
-    }
-    in_flight_.clear();
+    // Reference frames on their way out belong to the stream that was flushed, so none of them is pushed or told.
+    if (flushed == &reference_) Drain();
   }
 }
 
@@ -306,7 +313,7 @@ bool Comparison::Feed(Input* fed) {
       gst_aggregator_pad_drop_buffer(fed->pad);
       fed->frames.back().in_pad = false;
     }
-    GstPtr<GstBuffer> buffer(gst_aggregator_pad_peek_buffer(fed->pad));
+    GstPtr<GstBuffer> buffer(fed->flushed ? nullptr : gst_aggregator_pad_peek_buffer(fed->pad));
     if (!buffer) {
       if (gst_aggregator_pad_is_eos(fed->pad)) pairing_.SetEnded(fed->side, true);
       return false;
@@ -327,6 +334,7 @@ bool Comparison::AddFrame(Input* owner, GstPtr<GstBuffer> buffer) {
   frame.format = owner->format;
   frame.segment = owner->segment;
   frame.in_pad = true;
+  frame.flushes = owner->handled_flushes;
   // How GstAggregator hands on a GAP event.
   frame.gap = GST_BUFFER_FLAG_IS_SET(buffer.get(), GST_BUFFER_FLAG_GAP) && gst_buffer_get_size(buffer.get()) == 0;
   FrameTiming& timing = frame.timing;
@@ -369,7 +377,8 @@ Comparison::Frame Comparison::TakeFront(Input* owner) {
     gst_aggregator_pad_drop_buffer(owner->pad);
     frame.in_pad = false;
   }
-  if (!frame.gap) gate_.Release(owner->side);
+  // A flush has made the gate forget it.
+  if (!frame.gap && frame.flushes == owner->flushes) gate_.Release(owner->side);
   return frame;
 }
 
@@ -404,7 +413,8 @@ GstFlowReturn Comparison::Decide(bool timeout) {
   const auto is_due = [&] { return GST_CLOCK_TIME_IS_VALID(due) && NextTime() <= due; };
   bool deadline_passed = false;
   // Inputs that are faster than the engine never starve it, so this loop also has to look whether to stop.
-  while (!failed_ && interruptions_ == 0) {
+  while (!failed_ && !stopping_ && seeks_ == 0) {
+    HandleFlushes();
     const Decision decision = pairing_.Next(deadline_passed);
     PassUncounted();
     if (decision.order_fallback) {
@@ -500,7 +510,7 @@ bool Comparison::PrepareEngine(const Frame& reference, const Frame& distorted) {
   }
   engine_.reset();
   engine_geometry_.reset();
-  auto engine = backend_->CreateEngine(ref.geometry);
+  auto engine = CatchAll("make an engine", [&] { return backend_->CreateEngine(ref.geometry); });
   if (!engine.ok()) return Fail(engine.status());
   engine_ = std::move(*engine);
   engine_geometry_ = ref.geometry;
@@ -554,7 +564,9 @@ GstFlowReturn Comparison::Submit(Frame reference, Frame distorted) {
   }
   if (results_) results_->NotePair();
   const gint64 start_us = g_get_monotonic_time();
-  const Status status = engine_->Submit({entry.reference_mapping->view(), entry.distorted_mapping->view()});
+  const Status status = CatchAll("take a pair", [&] {
+    return engine_->Submit({entry.reference_mapping->view(), entry.distorted_mapping->view()});
+  });
   AddEngineTime(start_us);
   if (!status.ok()) {
     Fail(status);
@@ -578,6 +590,18 @@ GstFlowReturn Comparison::DrainOne() {
 }
 
 GstFlowReturn Comparison::Publish(InFlight entry) {
+  std::optional<FrameScore> collected;
+  if (entry.outcome == Outcome::kScored) {
+    const Result<FrameScore> score = Collect();
+    entry.reference_mapping.reset();
+    entry.distorted_mapping.reset();
+    if (!score.ok()) {
+      Fail(score.status());
+      return GST_FLOW_ERROR;
+    }
+    collected = *score;
+  }
+  if (entry.outcome != Outcome::kUnpairedDistorted && Flushed(entry.reference)) return GST_FLOW_OK;
   switch (entry.outcome) {
     case Outcome::kPassed:
       break;
@@ -593,25 +617,17 @@ GstFlowReturn Comparison::Publish(InFlight entry) {
       PostUnpaired(distorted_, entry.distorted);
       return failed_ ? GST_FLOW_ERROR : GST_FLOW_OK;
     case Outcome::kScored: {
-      --pending_;
-      const gint64 start_us = g_get_monotonic_time();
-      const Result<FrameScore> score = engine_->Collect();
-      AddEngineTime(start_us);
-      entry.reference_mapping.reset();
-      entry.distorted_mapping.reset();
-      if (!score.ok()) {
-        Fail(score.status());
-        return GST_FLOW_ERROR;
-      }
       entry.distorted.buffer.reset();
-      FrameReport report{entry.reference.timing, entry.distorted.timing.running_time, *score, {}};
+      FrameReport report{entry.reference.timing, entry.distorted.timing.running_time, *collected, {}};
       Record(&report);
       entry.reference.buffer.reset(gst_buffer_make_writable(entry.reference.buffer.release()));
       AttachMeta(entry.reference.buffer.get(), report);
       break;
     }
   }
-  return failed_ ? GST_FLOW_ERROR : Push(std::move(entry.reference));
+  if (failed_) return GST_FLOW_ERROR;
+  if (entry.outcome != Outcome::kScored) entry.reference.buffer = WithoutMeta(std::move(entry.reference.buffer));
+  return Push(std::move(entry.reference));
 }
 
 // Counts, writes and posts a score.
@@ -713,6 +729,8 @@ GstFlowReturn Comparison::Finish() {
     const std::lock_guard<std::mutex> lock(mutex_);
     totals_.start_offset_ns = start_offset;
   }
+  // A seek began meanwhile: this is not the end.
+  if (seeks_ > 0) return GST_FLOW_OK;
   const Summary summary = CurrentSummary();
   if (results_ && !WriteResults(results_->Complete(summary))) return GST_FLOW_ERROR;
   Post(ToStructure(summary));

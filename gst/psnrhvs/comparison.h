@@ -74,10 +74,12 @@ class Comparison {
   // Running time of the oldest frame that waits for a decision; GST_CLOCK_TIME_NONE if there is none.
   GstClockTime NextTime();
 
-  // Makes Aggregate() return soon, and do nothing until as many calls of Continue(). Any thread.
-  void Interrupt() { ++interruptions_; }
-  void Continue() { --interruptions_; }
-  // A pad was flushed. Any thread.
+  // Makes Aggregate() return soon, and do nothing from then on. Any thread.
+  void Interrupt() { stopping_ = true; }
+  // Around a seek that flushes: meanwhile Aggregate() returns soon, and nothing is told or pushed. Any thread.
+  void BeginSeek() { ++seeks_; }
+  void EndSeek() { --seeks_; }
+  // A flush of a pad begins or ends. Any thread.
   void NoteFlush(GstAggregatorPad* pad);
   // A buffer came to a pad. Any thread.
   void NoteBuffer(GstAggregatorPad* pad);
@@ -107,6 +109,7 @@ class Comparison {
     bool gap = false;      // a GAP event, which holds no picture
     bool in_pad = false;   // the pad's queue holds it too
     bool counted = false;  // takes part in pairing; else a gap, or a buffer outside its segment
+    unsigned flushes = 0;  // Input::flushes when it came
   };
 
   struct Input {
@@ -119,8 +122,9 @@ class Comparison {
     std::shared_ptr<const GstSegment> segment;
     std::deque<Frame> frames;  // those known to pairing, and uncounted ones between them
     guint64 next_index = 0;
-    std::atomic<unsigned> flushes{0};
+    std::atomic<unsigned> flushes{0};  // begun and ended
     unsigned handled_flushes = 0;
+    bool flushed = false;  // and no segment came since: GstAggregator may still show a buffer from before
     std::atomic<gint64> first_buffer_us{0};  // monotonic; 0 = none yet
   };
 
@@ -153,6 +157,8 @@ class Comparison {
   bool Feed(Input* fed);
   bool AddFrame(Input* owner, GstPtr<GstBuffer> buffer);
   Frame TakeFront(Input* owner);
+  // Whether the reference was flushed after this frame had come from it, or is about to be.
+  bool Flushed(const Frame& reference) const { return reference.flushes != reference_.flushes || seeks_ > 0; }
   void PassUncounted();
 
   GstFlowReturn Submit(Frame reference, Frame distorted);
@@ -163,6 +169,7 @@ class Comparison {
   void Record(FrameReport* report);
   bool FailsQuality(const LiveSettings& live);
   void Salvage();
+  Result<FrameScore> Collect();
   GstFlowReturn DrainOne();
   GstFlowReturn Drain();
   GstFlowReturn Publish(InFlight entry);
@@ -206,7 +213,8 @@ class Comparison {
   Alarm alarm_;
   std::unique_ptr<ResultsWriter> results_;
   bool failed_ = false;
-  std::atomic<int> interruptions_{0};
+  std::atomic<bool> stopping_{false};
+  std::atomic<int> seeks_{0};  // under way
   bool live_ = false;
   std::optional<guint64> users_latency_;  // what the property `latency` was before OpenPads raised it
 

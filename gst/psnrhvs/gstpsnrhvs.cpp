@@ -623,9 +623,9 @@ static gboolean gst_psnr_hvs_src_event(GstAggregator* aggregator, GstEvent* even
     gst_event_parse_seek(event, nullptr, nullptr, &flags, nullptr, nullptr, nullptr, nullptr);
   }
   const bool flush = flags & GST_SEEK_FLAG_FLUSH;
-  if (flush) comparison->Interrupt();
+  if (flush) comparison->BeginSeek();
   const gboolean handled = GST_AGGREGATOR_CLASS(gst_psnr_hvs_parent_class)->src_event(aggregator, event);
-  if (flush) comparison->Continue();
+  if (flush) comparison->EndSeek();
   return handled;
 }
 

@@ -266,11 +266,27 @@ void RegisterMeta() {
   g_assert(registered);
 }
 
-void AttachMeta(GstBuffer* buffer, const FrameReport& report) {
-  RegisterMeta();
+namespace {
+
+void RemoveMeta(GstBuffer* buffer) {
   while (GstCustomMeta* old = gst_buffer_get_custom_meta(buffer, kMetaName)) {
     gst_buffer_remove_meta(buffer, &old->meta);
   }
+}
+
+}  // namespace
+
+GstPtr<GstBuffer> WithoutMeta(GstPtr<GstBuffer> buffer) {
+  RegisterMeta();
+  if (!gst_buffer_get_custom_meta(buffer.get(), kMetaName)) return buffer;
+  buffer.reset(gst_buffer_make_writable(buffer.release()));
+  RemoveMeta(buffer.get());
+  return buffer;
+}
+
+void AttachMeta(GstBuffer* buffer, const FrameReport& report) {
+  RegisterMeta();
+  RemoveMeta(buffer);
   GstCustomMeta* meta = gst_buffer_add_custom_meta(buffer, kMetaName);
   SetFrame(gst_custom_meta_get_structure(meta), report);
 }

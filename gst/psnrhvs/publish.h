@@ -90,4 +90,7 @@ void RegisterMeta();
 // Puts the frame's fields on `buffer`, which must be writable, in place of any that it carried.
 void AttachMeta(GstBuffer* buffer, const FrameReport& report);
 
+// `buffer` without the fields that an earlier element may have put on it.
+GstPtr<GstBuffer> WithoutMeta(GstPtr<GstBuffer> buffer);
+
 }  // namespace psnrhvs

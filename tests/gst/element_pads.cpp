@@ -228,6 +228,29 @@ START_TEST(metadata_of_an_earlier_element_is_replaced) {
 }
 END_TEST
 
+START_TEST(metadata_of_an_earlier_element_is_taken_off_a_buffer_that_is_not_scored) {
+  TwoPads pads;
+  pads.SetCaps(kSmall);
+  // The first lies outside its segment, the second has no partner.
+  pads.Push(kRef, TimeSegment(kPeriod));
+  std::vector<GstPtr<GstBuffer>> sent;
+  for (int n = 0; n < 2; ++n) {
+    GstPtr<GstBuffer> buffer = Frame(n);
+    for (int i = 0; i < 2; ++i) gst_buffer_add_custom_meta(buffer.get(), kMetaName);
+    sent.emplace_back(gst_buffer_ref(buffer.get()));
+    pads.Push(kRef, std::move(buffer));
+  }
+  const Reports reports = pads.End();
+  CheckCounts(reports, 0, 1, 0);
+  fail_unless_equals_int(static_cast<int>(reports.outputs.size()), 2);
+  for (int n = 0; n < 2; ++n) {
+    fail_unless_equals_int(reports.outputs[n].metas, 0);
+    fail_unless(reports.outputs[n].memory == gst_buffer_peek_memory(sent[n].get(), 0), "memory was copied");
+    fail_unless(gst_buffer_get_custom_meta(sent[n].get(), kMetaName) != nullptr, "the sender's buffer was written to");
+  }
+}
+END_TEST
+
 START_TEST(gap_events_of_either_pad_are_no_frames) {
   TwoPads pads;
   pads.SetCaps(kSmall);
@@ -725,6 +748,7 @@ Suite* PadSuite() {
   tcase_add_loop_test(tests, difference_in_the_right_half_alone_is_seen_at_every_depth, 0, 3);
   tcase_add_test(tests, buffers_leave_as_they_came_with_metadata_on_scored_ones_only);
   tcase_add_test(tests, metadata_of_an_earlier_element_is_replaced);
+  tcase_add_test(tests, metadata_of_an_earlier_element_is_taken_off_a_buffer_that_is_not_scored);
   tcase_add_test(tests, gap_events_of_either_pad_are_no_frames);
   tcase_add_test(tests, buffers_without_duration_take_the_frame_period_of_their_caps);
   tcase_add_test(tests, buffers_without_duration_or_rate_pair_by_the_distance_to_the_next);

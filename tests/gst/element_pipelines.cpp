@@ -486,6 +486,18 @@ START_TEST(second_element_in_a_row_replaces_the_metadata_of_the_first) {
 }
 END_TEST
 
+START_TEST(second_element_in_a_row_takes_the_metadata_of_the_first_off_what_it_does_not_score) {
+  // The first scores all twenty frames, the second has partners for ten.
+  PipelineRun run(Ball(20) + " ! first.ref_sink " + Ball(20) + " ! first.dist_sink " + Ball(10) +
+                  " ! m.dist_sink psnrhvs name=first ! m.ref_sink psnrhvs name=m ! "
+                  "fakesink");
+  const Reports reports = run.PlayToEnd();
+  CheckCounts(reports, 10, 10, 0);
+  fail_unless_equals_int(static_cast<int>(reports.outputs.size()), 20);
+  for (int n = 0; n < 20; ++n) fail_unless_equals_int(reports.outputs[n].metas, n < 10 ? 1 : 0);
+}
+END_TEST
+
 START_TEST(two_pipelines_at_once_do_not_disturb_each_other) {
   const auto jpeg = [](int quality) {
     return Two(Ball(40), Ball(40) + " ! jpegenc quality=" + std::to_string(quality) + " ! jpegdec");
@@ -561,6 +573,7 @@ Suite* PipelineSuite() {
   tcase_add_test(tests, run_that_is_slower_than_its_sources_seeks_at_once);
   tcase_add_test(tests, flushing_seek_in_files_scores_right_pairs_from_there_on);
   tcase_add_test(tests, second_element_in_a_row_replaces_the_metadata_of_the_first);
+  tcase_add_test(tests, second_element_in_a_row_takes_the_metadata_of_the_first_off_what_it_does_not_score);
   tcase_add_test(tests, two_pipelines_at_once_do_not_disturb_each_other);
   tcase_add_loop_test(tests, results_file_that_cannot_be_written_fails_the_start, 0, 2);
   tcase_add_test(tests, pooled_message_comes_after_the_last_frame_and_before_eos_leaves);
