@@ -2,6 +2,7 @@
 #include "gst/psnrhvs/results.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -145,6 +146,37 @@ std::string JsonTail(const Summary& summary) {
          "  \"psnrhvs\": " + counts.Text() + "\n}\n";
 }
 
+std::string JsonlTail(const Summary& summary) {
+  JsonObject object;
+  object.Add("type", "pooled").Add("version", kVersion);
+  AddCounts(&object, summary);
+  return object.Add("pooled_metrics", PooledMetrics(summary)).Text() + "\n";
+}
+
+// While it exists, the calling thread gets no SIGPIPE: a reader that leaves must not end the process.
+class BrokenPipeIsAnError {
+ public:
+  BrokenPipeIsAnError() {
+    sigset_t pending;
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    sigpending(&pending);
+    was_pending_ = sigismember(&pending, SIGPIPE) == 1;
+    pthread_sigmask(SIG_BLOCK, &pipe_, &previous_);
+  }
+  ~BrokenPipeIsAnError() {
+    const timespec now{};
+    if (!was_pending_) sigtimedwait(&pipe_, nullptr, &now);
+    pthread_sigmask(SIG_SETMASK, &previous_, nullptr);
+  }
+  BrokenPipeIsAnError(const BrokenPipeIsAnError&) = delete;
+  BrokenPipeIsAnError& operator=(const BrokenPipeIsAnError&) = delete;
+
+ private:
+  sigset_t pipe_, previous_;
+  bool was_pending_;
+};
+
 bool EndsIn(const std::string& text, const std::string& ending) {
   return text.size() >= ending.size() && text.compare(text.size() - ending.size(), ending.size(), ending) == 0;
 }
@@ -216,20 +248,17 @@ Status ResultsWriter::AddUnpaired(const UnpairedReport& report) {
 }
 
 Status ResultsWriter::Complete(const Summary& summary) {
+  std::string ending;
+  if (format_ == ResultsFormat::kJson) ending = JsonTail(summary);
+  if (format_ == ResultsFormat::kJsonl) ending = JsonlTail(summary);
+  if (completed_ && ending == ending_) return failure_;
   Status status = Reopen();
   if (!status.ok()) return status;
   const gint64 body = offset_;
-  if (format_ == ResultsFormat::kJson) {
-    status = Write(JsonTail(summary));
-    if (status.ok()) status = WriteFps();
-  }
-  if (format_ == ResultsFormat::kJsonl) {
-    JsonObject object;
-    object.Add("type", "pooled").Add("version", kVersion);
-    AddCounts(&object, summary);
-    status = Write(object.Add("pooled_metrics", PooledMetrics(summary)).Text() + "\n");
-  }
+  status = Write(ending);
+  if (status.ok() && format_ == ResultsFormat::kJson) status = WriteFps();
   completed_ = body;
+  ending_ = std::move(ending);
   // Some file systems report a failed write only here; pipes and the like have nothing to wait for.
   if (status.ok() && fsync(fd_) != 0 && errno != EINVAL && errno != EROFS && errno != EINTR) status = Fail(errno);
   return status;
@@ -250,6 +279,7 @@ Status ResultsWriter::Reopen() {
 
 Status ResultsWriter::Write(const std::string& record) {
   if (!failure_.ok()) return failure_;
+  const BrokenPipeIsAnError scope;
   size_t written = 0;
   while (written < record.size()) {
     const ssize_t count = write(fd_, record.data() + written, record.size() - written);

@@ -44,7 +44,8 @@ class ResultsWriter {
   Status AddFrame(const FrameReport& report);
   Status AddUnpaired(const UnpairedReport& report);
 
-  // Writes what stands after the frames, at EOS or at an earlier stop, so that the document is whole.
+  // Writes what stands after the frames, at EOS or at an earlier stop, so that the document is whole. Once it is, does
+  // nothing until there is more to say.
   // If more records follow, after a seek, they take the place of that ending (in a pipe, where nothing
   // can be taken back, they follow it in csv and jsonl and fail in json).
   Status Complete(const Summary& summary);
@@ -63,6 +64,7 @@ class ResultsWriter {
   const int fd_;
   gint64 offset_ = 0;                // bytes in whole records
   std::optional<gint64> completed_;  // bytes before the ending, while there is one
+  std::string ending_;               // that one
   guint64 frames_ = 0;
   std::optional<gint64> first_pair_us_;  // monotonic
   gint64 last_result_us_ = 0;

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <clocale>
 #include <cmath>
 #include <csignal>
@@ -467,6 +468,42 @@ TEST_F(Results, APipeGetsACompleteDocument) {
   const JsonPtr json = Parse(text);
   ExpectSameJson(json.get(), Parse(WithVersion(kDocumentedJson)).get(), "");
   EXPECT_TRUE(IsNull(json, "fps"));
+}
+
+TEST_F(Results, APipeGetsItsEndingOnce) {
+  for (ResultsFormat format : {ResultsFormat::kJson, ResultsFormat::kCsv, ResultsFormat::kJsonl}) {
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    const std::unique_ptr<ResultsWriter> writer = Open("/dev/fd/" + std::to_string(ends[1]), format);
+    close(ends[1]);
+    ASSERT_TRUE(writer->AddFrame(ExampleReports()[0]).ok());
+    const Summary summary = SummaryOf({ExampleReports()[0]});
+    std::string text(1 << 16, '\0');
+    ASSERT_TRUE(writer->Complete(summary).ok());
+    ASSERT_GT(read(ends[0], text.data(), text.size()), 0);
+    fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    EXPECT_TRUE(writer->Complete(summary).ok());  // as at EOS and at the stop after it
+    EXPECT_EQ(read(ends[0], text.data(), text.size()), -1);
+    EXPECT_EQ(errno, EAGAIN);
+    close(ends[0]);
+  }
+}
+
+TEST_F(Results, AReaderThatLeavesThePipeIsAnErrorAndNotTheEndOfTheProcess) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const std::string name = "/dev/fd/" + std::to_string(ends[1]);
+  const std::unique_ptr<ResultsWriter> writer = Open(name, ResultsFormat::kCsv);
+  close(ends[1]);
+  close(ends[0]);
+  EXPECT_EQ(writer->AddFrame(ExampleReports()[0]).message(),
+            "The results file '" + name + "' cannot be written: Broken pipe.");
+  // Nothing is left of the signal.
+  sigset_t set;
+  sigpending(&set);
+  EXPECT_EQ(sigismember(&set, SIGPIPE), 0);
+  pthread_sigmask(SIG_BLOCK, nullptr, &set);
+  EXPECT_EQ(sigismember(&set, SIGPIPE), 0);
 }
 
 TEST_F(Results, AFullDeviceIsAnError) {
