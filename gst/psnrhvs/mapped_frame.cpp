@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "gst/psnrhvs/gstptr.h"
+
 namespace psnrhvs {
 namespace {
 
@@ -95,9 +97,6 @@ bool InsideMapping(const GstVideoFrame& frame, const PlaneView& plane, int compo
 
 Result<MappedFrame> MappedFrame::Map(GstBuffer* buffer, const GstVideoInfo& info, const FrameGeometry& geometry,
                                      const BufferAccess& access) {
-  auto frame = std::make_unique<GstVideoFrame>();
-  // The buffer stays referenced by its owner longer than the mapping lives.
-  const auto flags = static_cast<GstMapFlags>(static_cast<int>(access.map_flags) | GST_VIDEO_FRAME_MAP_FLAG_NO_REF);
   const Status misfit(StatusCode::kInvalidArgument, "a buffer of " + std::to_string(gst_buffer_get_size(buffer)) +
                                                         " bytes cannot be read as " + DescribeVideo(info) +
                                                         ": upstream sends buffers that do not fit its caps");
@@ -108,13 +107,54 @@ Result<MappedFrame> MappedFrame::Map(GstBuffer* buffer, const GstVideoInfo& info
        meta->height < static_cast<guint>(GST_VIDEO_INFO_HEIGHT(&info)))) {
     return misfit;
   }
-  if (!gst_video_frame_map(frame.get(), const_cast<GstVideoInfo*>(&info), buffer, flags)) return misfit;
+  // The buffer stays referenced by its owner longer than the mapping lives.
+  const auto flags = static_cast<GstMapFlags>(static_cast<int>(access.map_flags) | GST_VIDEO_FRAME_MAP_FLAG_NO_REF);
+  const GstVideoCropMeta* crop = gst_buffer_get_video_crop_meta(buffer);
+  std::optional<MappedFrame> mapped = Open(buffer, info, crop, geometry, flags);
+  if (!mapped && meta && gst_buffer_n_memory(buffer) > 1) {
+    // A plane may lie across pieces of memory: then all of them are read as one.
+    GstVideoInfo layout = info;
+    layout.width = static_cast<gint>(meta->width);
+    layout.height = static_cast<gint>(meta->height);
+    layout.size = gst_buffer_get_size(buffer);
+    std::copy_n(meta->offset, GST_VIDEO_MAX_PLANES, layout.offset);
+    std::copy_n(meta->stride, GST_VIDEO_MAX_PLANES, layout.stride);
+    const GstPtr<GstBuffer> joined(gst_buffer_copy_region(buffer, GST_BUFFER_COPY_MEMORY, 0, layout.size));
+    mapped = Open(joined.get(), layout, crop, geometry, access.map_flags);
+  }
+  if (!mapped) return misfit;
+  mapped->view_.memory = access.memory;
+  return std::move(*mapped);
+}
+
+std::optional<MappedFrame> MappedFrame::Open(GstBuffer* buffer, const GstVideoInfo& info, const GstVideoCropMeta* crop,
+                                             const FrameGeometry& geometry, GstMapFlags flags) {
+  auto frame = std::make_unique<GstVideoFrame>();
+  if (!gst_video_frame_map(frame.get(), const_cast<GstVideoInfo*>(&info), buffer, flags)) return std::nullopt;
   MappedFrame mapped(std::unique_ptr<GstVideoFrame, Unmap>(frame.release()), geometry);
-  mapped.view_.memory = access.memory;
+  if (crop && !mapped.Crop(*crop, geometry)) return std::nullopt;
   for (int p = 0; p < geometry.plane_count(); ++p) {
-    if (!InsideMapping(*mapped.frame_, mapped.view_.planes[p], p, geometry.bytes_per_sample())) return misfit;
+    if (!InsideMapping(*mapped.frame_, mapped.view_.planes[p], p, geometry.bytes_per_sample())) return std::nullopt;
   }
   return mapped;
+}
+
+// Moves the planes to the part of the buffer's picture that is shown. False if it is not of the caps' size.
+bool MappedFrame::Crop(const GstVideoCropMeta& crop, const FrameGeometry& geometry) {
+  const guint width = static_cast<guint>(geometry.width());
+  const guint height = static_cast<guint>(geometry.height());
+  const guint whole_width = static_cast<guint>(GST_VIDEO_FRAME_WIDTH(frame_.get()));
+  const guint whole_height = static_cast<guint>(GST_VIDEO_FRAME_HEIGHT(frame_.get()));
+  if (crop.width < width || crop.height < height || crop.x > whole_width - width || crop.y > whole_height - height) {
+    return false;
+  }
+  for (int p = 0; p < geometry.plane_count(); ++p) {
+    PlaneView& plane = view_.planes[p];
+    const ptrdiff_t x = crop.x >> GST_VIDEO_FORMAT_INFO_W_SUB(frame_->info.finfo, p);
+    const ptrdiff_t y = crop.y >> GST_VIDEO_FORMAT_INFO_H_SUB(frame_->info.finfo, p);
+    plane.data += y * plane.stride_bytes + x * GST_VIDEO_FRAME_COMP_PSTRIDE(frame_.get(), p);
+  }
+  return true;
 }
 
 MappedFrame::MappedFrame(std::unique_ptr<GstVideoFrame, Unmap> frame, const FrameGeometry& geometry)

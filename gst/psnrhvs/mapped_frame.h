@@ -43,7 +43,8 @@ std::string DescribeVideo(const GstVideoInfo& info);
 // A buffer mapped for reading; unmapped when the last copy goes.
 class MappedFrame {
  public:
-  // Maps `buffer`, whose caps are `info`, where it lies. kInvalidArgument if it cannot be mapped or is too small.
+  // Maps `buffer`, whose caps are `info`, where it lies; of a GstVideoCropMeta, the part that is shown.
+  // kInvalidArgument if it cannot be mapped or is too small.
   static Result<MappedFrame> Map(GstBuffer* buffer, const GstVideoInfo& info, const FrameGeometry& geometry,
                                  const BufferAccess& access);
 
@@ -58,6 +59,9 @@ class MappedFrame {
   };
 
   MappedFrame(std::unique_ptr<GstVideoFrame, Unmap> frame, const FrameGeometry& geometry);
+  static std::optional<MappedFrame> Open(GstBuffer* buffer, const GstVideoInfo& info, const GstVideoCropMeta* crop,
+                                         const FrameGeometry& geometry, GstMapFlags flags);
+  bool Crop(const GstVideoCropMeta& crop, const FrameGeometry& geometry);
 
   std::unique_ptr<GstVideoFrame, Unmap> frame_;
   FrameView view_;

@@ -111,6 +111,73 @@ TEST_P(MappedFrames, HoldEverySampleThatGStreamerUnpacks) {
   }
 }
 
+// What the view of another buffer shows, sample by sample.
+void ExpectSameSamples(const MappedFrame& mapped, const MappedFrame& whole, const FrameGeometry& geometry, int x_shift,
+                       int y_shift, int whole_width, int whole_height) {
+  for (int p = 0; p < geometry.plane_count(); ++p) {
+    const PlaneView& plane = mapped.view().planes[p];
+    const PlaneView& other = whole.view().planes[p];
+    const int x_scale = whole_width / other.width, y_scale = whole_height / other.height;
+    for (int y = 0; y < plane.height; ++y) {
+      for (int x = 0; x < plane.width; ++x) {
+        ASSERT_EQ(ReadSample(plane, geometry.depth(), x, y),
+                  ReadSample(other, geometry.depth(), x + x_shift / x_scale, y + y_shift / y_scale))
+            << "plane " << p << " at " << x << ", " << y;
+      }
+    }
+  }
+}
+
+TEST_P(MappedFrames, OfACroppedBufferAreThePartThatIsShown) {
+  constexpr int kX = 7, kY = 4, kShown = 8;
+  GstVideoInfo info, from_caps;
+  ASSERT_TRUE(gst_video_info_set_format(&info, GetParam(), kWidth, kHeight));
+  const GstVideoInfo whole_caps = info;
+  ASSERT_TRUE(gst_video_info_set_format(&from_caps, GetParam(), kShown, kShown));
+  const GstPtr<GstBuffer> buffer = RandomBuffer(&info, true);
+  const auto whole = MappedFrame::Map(buffer.get(), whole_caps, *GeometryOf(whole_caps), BufferAccess{});
+  ASSERT_TRUE(whole.ok()) << whole.status().message();
+  GstVideoCropMeta* crop = gst_buffer_add_video_crop_meta(buffer.get());
+  *crop = {crop->meta, kX, kY, kShown, kShown};
+  const auto geometry = GeometryOf(from_caps);
+  const auto mapped = MappedFrame::Map(buffer.get(), from_caps, *geometry, BufferAccess{});
+  ASSERT_TRUE(mapped.ok()) << mapped.status().message();
+  ExpectSameSamples(*mapped, *whole, *geometry, kX, kY, kWidth, kHeight);
+  // Parts that reach beyond the picture, or are smaller than the caps say.
+  for (const auto& [x, y, size] : {std::tuple(kWidth - kShown + 1, 0, kShown),
+                                   {0, kHeight - kShown + 1, kShown},
+                                   {-1, 0, kShown},
+                                   {0, 0, kShown - 1}}) {
+    *crop = {crop->meta, static_cast<guint>(x), static_cast<guint>(y), static_cast<guint>(size), kShown};
+    EXPECT_FALSE(MappedFrame::Map(buffer.get(), from_caps, *geometry, BufferAccess{}).ok()) << x << " " << y;
+  }
+}
+
+TEST_P(MappedFrames, ReadPlanesThatLieAcrossPiecesOfMemory) {
+  GstVideoInfo info;
+  ASSERT_TRUE(gst_video_info_set_format(&info, GetParam(), kWidth, kHeight));
+  const GstVideoInfo from_caps = info;
+  const GstPtr<GstBuffer> buffer = RandomBuffer(&info, true);
+  const GstPtr<GstBuffer> pieces(gst_buffer_copy(buffer.get()));  // with the metadata
+  gst_buffer_remove_all_memory(pieces.get());
+  const gsize size = gst_buffer_get_size(buffer.get()), piece = size / 5 + 1;
+  for (gsize at = 0; at < size; at += piece) {
+    const gsize length = std::min(piece, size - at);
+    GstMemory* memory = gst_allocator_alloc(nullptr, length, nullptr);
+    GstMapInfo map;
+    ASSERT_TRUE(gst_memory_map(memory, &map, GST_MAP_WRITE));
+    gst_buffer_extract(buffer.get(), at, map.data, length);
+    gst_memory_unmap(memory, &map);
+    gst_buffer_append_memory(pieces.get(), memory);
+  }
+  ASSERT_EQ(gst_buffer_n_memory(pieces.get()), 5u);
+  const auto geometry = GeometryOf(from_caps);
+  const auto whole = MappedFrame::Map(buffer.get(), from_caps, *geometry, BufferAccess{});
+  const auto mapped = MappedFrame::Map(pieces.get(), from_caps, *geometry, BufferAccess{});
+  ASSERT_TRUE(whole.ok() && mapped.ok());
+  ExpectSameSamples(*mapped, *whole, *geometry, 0, 0, kWidth, kHeight);
+}
+
 INSTANTIATE_TEST_SUITE_P(Format, MappedFrames, ::testing::ValuesIn(Formats()),
                          [](const auto& info) { return std::string(gst_video_format_to_string(info.param)); });
 
