@@ -36,6 +36,29 @@ bool LeadGate::Balanced(Side side) const {
   return other.ended || (!other.queued.empty() && needed_ != Other(side));
 }
 
+// With the mutex held: wakes up who waits.
+void LeadGate::Changed() {
+  last_change_ = std::chrono::steady_clock::now();
+  standstill_told_ = false;
+  changed_.notify_all();
+}
+
+std::optional<Side> LeadGate::NewStandstill() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (standstill_told_ || MayStandStill() || settings_.stall_timeout == 0) return std::nullopt;
+  const auto timeout = std::chrono::nanoseconds(std::min(settings_.stall_timeout, kForever));
+  if (std::chrono::steady_clock::now() - last_change_ < timeout) return std::nullopt;
+  for (Side side : {Side::kReference, Side::kDistorted}) {
+    const State& own = states_[Index(side)];
+    const State& other = states_[Index(Other(side))];
+    const bool awaited = needed_ ? needed_ == side : own.queued.empty();
+    if (!awaited || own.ended || own.suspended || (other.queued.empty() && !other.ended)) continue;
+    standstill_told_ = true;
+    return side;
+  }
+  return std::nullopt;
+}
+
 bool LeadGate::Admit(Side side, std::optional<gint64> running_time) {
   using Clock = std::chrono::steady_clock;
   std::unique_lock<std::mutex> lock(mutex_);
@@ -44,10 +67,12 @@ bool LeadGate::Admit(Side side, std::optional<gint64> running_time) {
   Clock::time_point deadline;
   for (;;) {
     const bool balanced = Balanced(side);
-    const bool full = balanced ? own.queued.size() >= kBalancedFrames : AtLeadBound(own, running_time);
+    const bool granted = grant_ && needed_ == side;
+    const bool full = !granted && (balanced ? own.queued.size() >= kBalancedFrames : AtLeadBound(own, running_time));
     if (own.suspended || (live_ ? own.queued.size() < settings_.frames : !full)) {
+      if (granted) grant_ = false;
       own.queued.push_back(running_time);
-      changed_.notify_all();
+      Changed();
       return true;
     }
     if (MayStandStill() || balanced || settings_.stall_timeout == 0) {
@@ -57,8 +82,9 @@ bool LeadGate::Admit(Side side, std::optional<gint64> running_time) {
     }
     if (!stalled) deadline = Clock::now() + std::chrono::nanoseconds(std::min(settings_.stall_timeout, kForever));
     stalled = true;
-    if (changed_.wait_until(lock, deadline) == std::cv_status::timeout && Clock::now() >= deadline &&
-        !MayStandStill() && !Balanced(side) && !own.suspended && AtLeadBound(own, running_time)) {
+    const bool timed_out = changed_.wait_until(lock, deadline) == std::cv_status::timeout && Clock::now() >= deadline;
+    if (timed_out && !MayStandStill() && !Balanced(side) && !own.suspended && AtLeadBound(own, running_time)) {
+      standstill_told_ = true;
       return false;
     }
   }
@@ -68,32 +94,33 @@ void LeadGate::Release(Side side) {
   const std::lock_guard<std::mutex> lock(mutex_);
   State& own = states_[Index(side)];
   if (!own.queued.empty()) own.queued.pop_front();
-  changed_.notify_all();
+  Changed();
 }
 
 void LeadGate::SetLive(bool live) {
   const std::lock_guard<std::mutex> lock(mutex_);
   live_ = live;
-  changed_.notify_all();
+  Changed();
 }
 
 void LeadGate::SetBusy(bool busy) {
   const std::lock_guard<std::mutex> lock(mutex_);
   busy_ = busy;
   if (busy) needed_.reset();
-  changed_.notify_all();
+  Changed();
 }
 
 void LeadGate::SetNeeded(Side side) {
   const std::lock_guard<std::mutex> lock(mutex_);
   needed_ = side;
-  changed_.notify_all();
+  grant_ = true;
+  Changed();
 }
 
 void LeadGate::SetPlaying(bool playing) {
   const std::lock_guard<std::mutex> lock(mutex_);
   playing_ = playing;
-  changed_.notify_all();
+  Changed();
 }
 
 void LeadGate::NoteOutput() {
@@ -106,14 +133,14 @@ void LeadGate::SetEnded(Side side, bool ended) {
   State& own = states_[Index(side)];
   own.ended = ended;
   if (!ended) own.suspended = false;
-  changed_.notify_all();
+  Changed();
 }
 
 void LeadGate::Suspend(Side side) {
   const std::lock_guard<std::mutex> lock(mutex_);
   State& own = states_[Index(side)];
   own.suspended = true;
-  changed_.notify_all();
+  Changed();
 }
 
 void LeadGate::Resume(Side side) {
@@ -122,7 +149,7 @@ void LeadGate::Resume(Side side) {
   own.queued.clear();
   own.suspended = false;
   own.ended = false;
-  changed_.notify_all();
+  Changed();
 }
 
 guint LeadGate::Queued(Side side) const {
@@ -140,6 +167,14 @@ std::string LeadGate::StallText(Side side) const {
          " holds more frames back than the lead that is allowed: raise max-lead-frames and max-lead-time, or put "
          "\"queue max-size-buffers=0 max-size-bytes=0 max-size-time=0\" before " +
          own + ". If " + other + " is only slow, raise stall-timeout (0 = wait for ever)";
+}
+
+std::string LeadGate::StandstillText(Side side) const {
+  const bool reference = side == Side::kReference;
+  const std::string own = reference ? "ref_sink" : "dist_sink";
+  const std::string other = reference ? "dist_sink" : "ref_sink";
+  return "The frames of " + other + " are waiting, and nothing has come to " + own + " for " +
+         Seconds(settings_.stall_timeout) + ": does its source still run, and does it send EOS when it ends?";
 }
 
 }  // namespace psnrhvs

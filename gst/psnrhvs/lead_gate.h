@@ -5,6 +5,7 @@
 #include <gst/gst.h>
 
 #include <array>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -38,8 +39,8 @@ class LeadGate {
   void SetLive(bool live);
   // Whether the element is deciding, computing or pushing: then a side that waits is not stalled.
   void SetBusy(bool busy);
-  // Nothing can be decided without another buffer of `side`, so the other may run ahead until the element is busy
-  // again.
+  // Nothing can be decided without another buffer of `side`, so that one is let in whatever the bounds are, and the
+  // other may run ahead, until the element is busy again.
   void SetNeeded(Side side);
   // Whether the pipeline plays, and that something has left the element: a pipeline that is paused may stand still
   // once it has shown its first frame.
@@ -52,11 +53,16 @@ class LeadGate {
   // Forgets the side's buffers and bounds it again.
   void Resume(Side side);
 
+  // The side whose next frame is waited for, if nothing at all has happened for the stall timeout while the other has
+  // frames or has ended. Told once for each such wait, and not if Admit() has told of it.
+  std::optional<Side> NewStandstill();
+
   // Buffers of `side` that were admitted and not yet decided.
   guint Queued(Side side) const;
 
-  // What to tell the user when `side` has stood still.
+  // What to tell the user when `side` has stood still at its bound, and when nothing comes to `side`.
   std::string StallText(Side side) const;
+  std::string StandstillText(Side side) const;
 
  private:
   struct State {
@@ -65,6 +71,7 @@ class LeadGate {
     bool ended = false;
   };
 
+  void Changed();
   bool MayStandStill() const { return live_ || busy_ || (output_ && !playing_); }
   bool Balanced(Side side) const;
   bool AtLeadBound(const State& state, std::optional<gint64> running_time) const;
@@ -75,9 +82,12 @@ class LeadGate {
   bool live_ = false;
   bool busy_ = false;
   std::optional<Side> needed_;
+  bool grant_ = false;  // a buffer of that side may enter whatever the bounds are
   bool playing_ = false;
   bool output_ = false;
   std::array<State, 2> states_;
+  std::chrono::steady_clock::time_point last_change_ = std::chrono::steady_clock::now();
+  bool standstill_told_ = false;  // since then
 };
 
 }  // namespace psnrhvs

@@ -84,6 +84,67 @@ TEST(LeadGate, LetsAnInputRunAheadWhileTheOtherNeedsFurtherFrames) {
   EXPECT_FALSE(gate.Admit(Side::kDistorted, 8));  // and that is a stall
 }
 
+TEST(LeadGate, LetsInTheOneBufferThatTheNextDecisionNeeds) {
+  for (guint frames : {1u, 100u}) {
+    LeadGate gate(Lead(frames, 10, kSoon));
+    ASSERT_TRUE(gate.Admit(Side::kReference, 0));
+    for (size_t n = 0; n < Pairing::kMaxQueued; ++n) {
+      gate.SetNeeded(Side::kDistorted);
+      ASSERT_TRUE(gate.Admit(Side::kDistorted, static_cast<gint64>(10 * n))) << n;
+      gate.SetBusy(true);
+      gate.SetBusy(false);
+    }
+    gate.SetNeeded(Side::kDistorted);
+    ASSERT_TRUE(gate.Admit(Side::kDistorted, 1000));
+    Waiting another(&gate, Side::kDistorted, 1001);
+    EXPECT_TRUE(another.waits());
+    gate.Suspend(Side::kDistorted);
+    EXPECT_TRUE(another.Get());
+  }
+}
+
+TEST(LeadGate, TellsOnceThatEverythingWaitsForAFrame) {
+  const auto after_a_while = [](LeadGate* gate) {
+    std::this_thread::sleep_for(milliseconds(80));
+    return gate->NewStandstill();
+  };
+  LeadGate gate(Lead(5, GST_SECOND, kSoon));
+  EXPECT_EQ(after_a_while(&gate), std::nullopt);  // nothing has begun
+  ASSERT_TRUE(gate.Admit(Side::kReference, 0));
+  EXPECT_EQ(gate.NewStandstill(), std::nullopt);  // not yet
+  EXPECT_EQ(after_a_while(&gate), Side::kDistorted);
+  EXPECT_EQ(after_a_while(&gate), std::nullopt);
+  ASSERT_TRUE(gate.Admit(Side::kDistorted, 0));
+  gate.SetNeeded(Side::kReference);
+  EXPECT_EQ(after_a_while(&gate), Side::kReference);
+  gate.SetBusy(true);
+  EXPECT_EQ(after_a_while(&gate), std::nullopt);
+  gate.Release(Side::kReference);
+  gate.Release(Side::kDistorted);
+  gate.SetBusy(false);
+  gate.SetNeeded(Side::kReference);
+  EXPECT_EQ(after_a_while(&gate), std::nullopt);  // both have nothing
+  gate.SetEnded(Side::kDistorted, true);
+  EXPECT_EQ(after_a_while(&gate), Side::kReference);
+  gate.SetEnded(Side::kReference, true);
+  EXPECT_EQ(after_a_while(&gate), std::nullopt);
+  EXPECT_NE(gate.StandstillText(Side::kReference).find("nothing has come to ref_sink for 0.05 s"), std::string::npos);
+}
+
+TEST(LeadGate, TellsOfNoStandstillThatIsAllowedOrThatAdmitHasTold) {
+  for (int i = 0; i < 4; ++i) {
+    LeadGate gate(Lead(1, GST_SECOND, i == 0 ? kNever : kSoon));
+    ASSERT_TRUE(gate.Admit(Side::kReference, 0));
+    gate.SetLive(i == 1);
+    if (i == 2) gate.NoteOutput();  // and paused
+    if (i == 3) {
+      EXPECT_FALSE(gate.Admit(Side::kReference, 1));
+    }
+    std::this_thread::sleep_for(milliseconds(80));
+    EXPECT_EQ(gate.NewStandstill(), std::nullopt) << i;
+  }
+}
+
 TEST(LeadGate, CallsItAStallWhenTheBoundHoldsForTheTimeoutAndNamesTheSettings) {
   LeadGate gate(Lead(1, GST_SECOND, kSoon));
   ASSERT_TRUE(gate.Admit(Side::kReference, 0));
