@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 #include "gst/psnrhvs/comparison.h"
 
+#include <cmath>
 #include <utility>
 
 #include "gst/psnrhvs/labels.h"
@@ -18,6 +19,15 @@ std::optional<gint64> SignedRunningTime(const GstSegment& segment, GstClockTime 
   const int sign = gst_segment_to_running_time_full(&segment, GST_FORMAT_TIME, position, &distance);
   if (sign == 0 || distance > static_cast<guint64>(G_MAXINT64)) return std::nullopt;
   return sign * static_cast<gint64>(distance);
+}
+
+// How long a frame of that duration is shown.
+std::optional<guint64> RunningDuration(const GstSegment& segment, GstClockTime duration) {
+  if (!GST_CLOCK_TIME_IS_VALID(duration)) return std::nullopt;
+  const double rate = std::abs(segment.rate);
+  if (rate == 1) return duration;
+  const double shown = static_cast<double>(duration) / rate;
+  return shown < static_cast<double>(G_MAXINT64) ? static_cast<guint64>(shown) : guint64{G_MAXINT64};
 }
 
 GstClockTime FramePeriod(const GstVideoInfo& info) {
@@ -153,6 +163,10 @@ GstPtr<GstStructure> Comparison::Stats() const {
   return stats;
 }
 
+bool Comparison::IsGap(GstBuffer* buffer) {
+  return GST_BUFFER_FLAG_IS_SET(buffer, GST_BUFFER_FLAG_GAP) && gst_buffer_get_size(buffer) == 0;
+}
+
 void Comparison::NoteBuffer(GstAggregatorPad* pad) {
   gint64 none = 0;
   input(pad).first_buffer_us.compare_exchange_strong(none, g_get_monotonic_time());
@@ -170,6 +184,10 @@ void Comparison::Watch() {
                         ("Nothing has come to %s for %d s while %s has data: is %s linked, and does its source run?",
                          missing->name, static_cast<int>(kPatienceUs / G_USEC_PER_SEC), flowing->name, missing->name),
                         (nullptr));
+    return;
+  }
+  if (const std::optional<Side> missing = gate_.NewStandstill(); missing && !warned_missing_) {
+    GST_ELEMENT_WARNING(element_, STREAM, FAILED, ("%s", gate_.StandstillText(*missing).c_str()), (nullptr));
   }
 }
 
@@ -335,8 +353,7 @@ bool Comparison::AddFrame(Input* owner, GstPtr<GstBuffer> buffer) {
   frame.segment = owner->segment;
   frame.in_pad = true;
   frame.flushes = owner->handled_flushes;
-  // How GstAggregator hands on a GAP event.
-  frame.gap = GST_BUFFER_FLAG_IS_SET(buffer.get(), GST_BUFFER_FLAG_GAP) && gst_buffer_get_size(buffer.get()) == 0;
+  frame.gap = IsGap(buffer.get());
   FrameTiming& timing = frame.timing;
   timing.timestamp = GST_BUFFER_PTS(buffer.get());
   timing.duration = GST_BUFFER_DURATION(buffer.get());
@@ -344,6 +361,7 @@ bool Comparison::AddFrame(Input* owner, GstPtr<GstBuffer> buffer) {
   frame.counted = !frame.gap && InsideSegment(*owner->segment, buffer.get(), timing.duration);
 
   const std::optional<gint64> running_time = SignedRunningTime(*owner->segment, timing.timestamp);
+  const std::optional<guint64> duration = RunningDuration(*owner->segment, timing.duration);
   if (running_time && *running_time >= 0) timing.running_time = static_cast<guint64>(*running_time);
   if (owner->segment->format == GST_FORMAT_TIME && GST_CLOCK_TIME_IS_VALID(timing.timestamp)) {
     timing.stream_time = gst_segment_to_stream_time(owner->segment.get(), GST_FORMAT_TIME, timing.timestamp);
@@ -353,14 +371,12 @@ bool Comparison::AddFrame(Input* owner, GstPtr<GstBuffer> buffer) {
     FrameTime time;
     time.index = timing.index;
     time.running_time_ns = running_time;
-    if (GST_CLOCK_TIME_IS_VALID(timing.duration)) time.duration_ns = timing.duration;
+    time.duration_ns = duration;
     pairing_.SetEnded(owner->side, false);
     pairing_.Push(owner->side, time);
   }
   if (owner == &reference_ && running_time) {
-    reference_end_ = *running_time;
-    if (GST_CLOCK_TIME_IS_VALID(timing.duration) &&
-        __builtin_add_overflow(*running_time, timing.duration, &*reference_end_)) {
+    if (__builtin_add_overflow(*running_time, duration.value_or(0), &reference_end_.emplace())) {
       reference_end_ = G_MAXINT64;
     }
   }
@@ -396,9 +412,15 @@ GstFlowReturn Comparison::Aggregate(bool timeout) {
     ~BusyScope() { gate->SetBusy(false); }
     LeadGate* gate;
   } busy(&gate_);
-  const GstFlowReturn flow = Decide(timeout);
+  GstFlowReturn flow = Decide(timeout);
+  if (downstream_ended_) {
+    // What follows has all that it wants, which is an end like any other.
+    flow = Finish();
+    downstream_ended_ = false;
+  }
   // From here on the pads themselves tell upstream how it ended.
   if (flow != GST_FLOW_OK && flow != GST_AGGREGATOR_FLOW_NEED_DATA) {
+    FailDownstream(flow);
     if (failed_) Salvage();
     gate_.Suspend(Side::kReference);
     gate_.Suspend(Side::kDistorted);
@@ -686,6 +708,7 @@ void Comparison::AddEngineTime(gint64 start_us) {
 
 // Sends a reference buffer on, as it came, under the caps and segment it came with.
 GstFlowReturn Comparison::Push(Frame frame) {
+  if (downstream_ended_) return GST_FLOW_OK;
   if (frame.gap) {
     // Before the first buffer nothing downstream knows the stream yet.
     if (src_segment_ == frame.segment && src_format_ == frame.format) {
@@ -707,7 +730,22 @@ GstFlowReturn Comparison::Push(Frame frame) {
   for (GstPtr<GstEvent>& event : tags_) gst_pad_push_event(GST_AGGREGATOR_SRC_PAD(element_), event.release());
   tags_.clear();
   gate_.NoteOutput();
+  downstream_ended_ = flow == GST_FLOW_EOS;
   return flow;
+}
+
+// Posts the error for a refusal of downstream's that nobody else may tell: sources that have sent everything never see
+// it, and the elements that refuse say nothing.
+void Comparison::FailDownstream(GstFlowReturn flow) {
+  if (flow == GST_FLOW_NOT_LINKED) {
+    Fail(Status(StatusCode::kInternal, "Nothing takes what leaves on src: link it to a sink, such as fakesink"));
+  } else if (flow == GST_FLOW_NOT_NEGOTIATED) {
+    Fail(Status(StatusCode::kInvalidArgument, "What follows src does not take the reference's format, " +
+                                                  (src_format_ ? DescribeVideo(src_format_->info) : "raw video") +
+                                                  ": put videoconvert after src"));
+  } else if (flow < GST_FLOW_EOS && flow != GST_FLOW_ERROR) {
+    Fail(Status(StatusCode::kInternal, std::string("What follows src stopped with ") + gst_flow_get_name(flow)));
+  }
 }
 
 void Comparison::PostUnpaired(const Input& owner, const Frame& frame) {

@@ -81,9 +81,12 @@ class Comparison {
   void EndSeek() { --seeks_; }
   // A flush of a pad begins or ends. Any thread.
   void NoteFlush(GstAggregatorPad* pad);
+  // Whether a buffer stands for a GAP event, which is how GstAggregator hands it on.
+  static bool IsGap(GstBuffer* buffer);
   // A buffer came to a pad. Any thread.
   void NoteBuffer(GstAggregatorPad* pad);
-  // To be called about every second: warns if one input flows and the other has not begun. Any thread.
+  // To be called about every second: warns if one input flows and the other has not begun, or everything waits for a
+  // frame that does not come. Any thread.
   void Watch();
   // Takes effect with the next frame. Any thread.
   void Update(const LiveSettings& live);
@@ -174,6 +177,7 @@ class Comparison {
   GstFlowReturn Drain();
   GstFlowReturn Publish(InFlight entry);
   GstFlowReturn Push(Frame frame);
+  void FailDownstream(GstFlowReturn flow);
   GstFlowReturn Finish();
   Summary CurrentSummary() const;
   LiveSettings live_settings() const;
@@ -213,6 +217,7 @@ class Comparison {
   Alarm alarm_;
   std::unique_ptr<ResultsWriter> results_;
   bool failed_ = false;
+  bool downstream_ended_ = false;  // it takes no more buffers; what is decided is only counted
   std::atomic<bool> stopping_{false};
   std::atomic<int> seeks_{0};  // under way
   bool live_ = false;

@@ -453,6 +453,7 @@ static GstPadChainFunction gst_psnr_hvs_base_chain;
 static GstFlowReturn gst_psnr_hvs_chain(GstPad* pad, GstObject* parent, GstBuffer* buffer) {
   GstPsnrHvs* self = GST_PSNR_HVS(parent);
   const Side side = gst_psnr_hvs_side(self, pad);
+  if (Comparison::IsGap(buffer)) return gst_psnr_hvs_base_chain(pad, parent, buffer);  // like a GAP event
   self->comparison->NoteBuffer(GST_AGGREGATOR_PAD(pad));
   std::optional<gint64> running_time;
   if (GST_BUFFER_PTS_IS_VALID(buffer)) {
@@ -514,8 +515,15 @@ static gboolean gst_psnr_hvs_sink_event(GstAggregator* aggregator, GstAggregator
       // GstAggregator drops tags.
       if (pad == self->ref_sink) self->comparison->AddTags(event);
       break;
-    default:
+    case GST_EVENT_FLUSH_START:
+    case GST_EVENT_FLUSH_STOP:
+    case GST_EVENT_GAP:
       break;
+    default:
+      // What leaves is the reference's stream: events about the other end here.
+      if (pad == self->ref_sink) break;
+      gst_event_unref(event);
+      return TRUE;
   }
   return GST_AGGREGATOR_CLASS(gst_psnr_hvs_parent_class)->sink_event(aggregator, pad, event);
 }
@@ -607,26 +615,75 @@ static void gst_psnr_hvs_set_context(GstElement* element, GstContext* context) {
   GST_ELEMENT_CLASS(gst_psnr_hvs_parent_class)->set_context(element, context);
 }
 
-static gboolean gst_psnr_hvs_src_event(GstAggregator* aggregator, GstEvent* event) {
-  if (GST_EVENT_TYPE(event) == GST_EVENT_QOS) {
-    // Forwarded, it would make decoders upstream skip frames, and those would not be scored.
-    gst_event_unref(event);
-    return TRUE;
+// Whether what feeds the pad says that it cannot seek.
+static bool gst_psnr_hvs_cannot_seek(GstAggregatorPad* pad, GstFormat format) {
+  const GstPtr<GstQuery> query(gst_query_new_seeking(format));
+  gboolean seekable = TRUE;
+  if (gst_pad_peer_query(GST_PAD(pad), query.get())) {
+    gst_query_parse_seeking(query.get(), nullptr, &seekable, nullptr, nullptr);
   }
-  GstPsnrHvs* self = GST_PSNR_HVS(aggregator);
+  return !seekable;
+}
+
+// Sends a seek to both inputs, which have to begin at the same place afterwards: their running times count from there.
+// So each goes to the very position, not to a key frame of its own, and a seek is refused that would leave the place to
+// the inputs (where they are now, their ends) or that only one of them can follow.
+static gboolean gst_psnr_hvs_seek(GstPsnrHvs* self, GstEvent* event) {
+  const GstPtr<GstEvent> seek(event);
+  gdouble rate;
+  GstFormat format;
+  GstSeekFlags flags;
+  GstSeekType start_type, stop_type;
+  gint64 start, stop;
+  gst_event_parse_seek(event, &rate, &format, &flags, &start_type, &start, &stop_type, &stop);
+  const bool placed = rate > 0 ? start_type == GST_SEEK_TYPE_SET && start >= 0  //
+                               : stop_type == GST_SEEK_TYPE_SET && stop >= 0;
+  if (!placed || !(flags & GST_SEEK_FLAG_FLUSH)) {
+    GST_WARNING_OBJECT(self, "refused a seek that does not flush or name a position: %" GST_PTR_FORMAT, event);
+    return FALSE;
+  }
+  for (GstAggregatorPad* pad : {self->ref_sink, self->dist_sink}) {
+    if (!gst_psnr_hvs_cannot_seek(pad, format)) continue;
+    GST_WARNING_OBJECT(self, "refused a seek that the input on %s cannot follow", GST_PAD_NAME(pad));
+    return FALSE;
+  }
+  constexpr int kNearby =
+      GST_SEEK_FLAG_KEY_UNIT | GST_SEEK_FLAG_SNAP_BEFORE | GST_SEEK_FLAG_SNAP_AFTER | GST_SEEK_FLAG_SNAP_NEAREST;
+  flags = static_cast<GstSeekFlags>((flags & ~kNearby) | GST_SEEK_FLAG_ACCURATE);
+  GstEvent* exact = gst_event_new_seek(rate, format, flags, start_type, start, stop_type, stop);
+  gst_event_set_seqnum(exact, gst_event_get_seqnum(event));
+  GstClockTime trickmode_interval;
+  gst_event_parse_seek_trickmode_interval(event, &trickmode_interval);
+  gst_event_set_seek_trickmode_interval(exact, trickmode_interval);
+
   GST_OBJECT_LOCK(self);
   const std::shared_ptr<Comparison> comparison = self->comparison;
   GST_OBJECT_UNLOCK(self);
-  // A seek that flushes waits for the aggregate function before anything stops the inputs.
-  GstSeekFlags flags = GST_SEEK_FLAG_NONE;
-  if (GST_EVENT_TYPE(event) == GST_EVENT_SEEK) {
-    gst_event_parse_seek(event, nullptr, nullptr, &flags, nullptr, nullptr, nullptr, nullptr);
+  // GstAggregator waits for the aggregate function before anything stops the inputs.
+  comparison->BeginSeek();
+  const gboolean handled = GST_AGGREGATOR_CLASS(gst_psnr_hvs_parent_class)->src_event(GST_AGGREGATOR(self), exact);
+  comparison->EndSeek();
+  if (!handled) {
+    // One input may be elsewhere now, and GstAggregator does not go on.
+    GST_ELEMENT_ERROR(self, STREAM, FAILED,
+                      ("A seek failed on one of the inputs, so that they no longer belong together: let elements "
+                       "upstream answer the query SEEKING with no if they cannot seek"),
+                      (nullptr));
   }
-  const bool flush = flags & GST_SEEK_FLAG_FLUSH;
-  if (flush) comparison->BeginSeek();
-  const gboolean handled = GST_AGGREGATOR_CLASS(gst_psnr_hvs_parent_class)->src_event(aggregator, event);
-  if (flush) comparison->EndSeek();
   return handled;
+}
+
+static gboolean gst_psnr_hvs_src_event(GstAggregator* aggregator, GstEvent* event) {
+  switch (GST_EVENT_TYPE(event)) {
+    case GST_EVENT_QOS:
+      // Forwarded, it would make decoders upstream skip frames, and those would not be scored.
+      gst_event_unref(event);
+      return TRUE;
+    case GST_EVENT_SEEK:
+      return gst_psnr_hvs_seek(GST_PSNR_HVS(aggregator), event);
+    default:
+      return GST_AGGREGATOR_CLASS(gst_psnr_hvs_parent_class)->src_event(aggregator, event);
+  }
 }
 
 // The output's caps are the reference's and are set with its buffers; if downstream wants others later

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 #include <algorithm>
 #include <set>
+#include <thread>
 
 #include "gst/psnrhvs/mapped_frame.h"
 #include "tests/gst/element_checks.h"
@@ -275,6 +276,30 @@ START_TEST(gap_events_of_either_pad_are_no_frames) {
 }
 END_TEST
 
+START_TEST(empty_buffers_marked_as_gaps_are_gaps_and_hold_nothing_up) {
+  TwoPads pads;
+  pads.SetCaps(kSmall);
+  constexpr int kFrames = 200;  // more gaps than the lead that is allowed
+  std::thread reference([&] {
+    for (int n = 0; n < kFrames; ++n) {
+      if (n % 2 == 0) {
+        pads.Push(kRef, Frame(n));
+        continue;
+      }
+      GstPtr<GstBuffer> gap(gst_buffer_new());
+      GST_BUFFER_FLAG_SET(gap.get(), GST_BUFFER_FLAG_GAP);
+      pads.Push(kRef, Timed(std::move(gap), n * kPeriod));
+    }
+    pads.Push(kRef, gst_event_new_eos());
+  });
+  for (int n = 0; n < kFrames; ++n) pads.Push(kDist, Frame(n));
+  pads.Push(kDist, gst_event_new_eos());
+  reference.join();
+  fail_unless(pads.recorder().WaitFor("eos"));
+  CheckCounts(pads.recorder().reports(), kFrames / 2, 0, kFrames / 2);
+}
+END_TEST
+
 START_TEST(buffers_without_duration_take_the_frame_period_of_their_caps) {
   TwoPads pads;
   pads.SetCaps(kSmall);
@@ -467,6 +492,32 @@ START_TEST(tags_of_the_reference_go_on_and_those_of_the_other_do_not) {
     gst_event_unref(event);
   }
   fail_unless(found);
+}
+END_TEST
+
+START_TEST(other_events_of_the_reference_go_on_and_those_of_the_other_do_not) {
+  TwoPads pads;
+  pads.SetCaps(kSmall);
+  PushBoth(&pads, 0, 1);
+  for (Side side : {kRef, kDist}) {
+    pads.Push(side, gst_event_new_custom(GST_EVENT_CUSTOM_DOWNSTREAM,
+                                         gst_structure_new_empty(side == kRef ? "reference" : "distorted")));
+    pads.Push(side, gst_event_new_custom(GST_EVENT_CUSTOM_DOWNSTREAM_OOB,
+                                         gst_structure_new_empty(side == kRef ? "reference" : "distorted")));
+    pads.Push(side, gst_event_new_segment_done(GST_FORMAT_TIME, 2 * kPeriod));
+  }
+  CheckCounts(pads.End(), 2, 0, 0);
+  int custom = 0, done = 0;
+  while (GstEvent* event = gst_harness_try_pull_event(pads.harness(kRef))) {
+    done += GST_EVENT_TYPE(event) == GST_EVENT_SEGMENT_DONE;
+    if (GST_EVENT_TYPE(event) == GST_EVENT_CUSTOM_DOWNSTREAM ||
+        GST_EVENT_TYPE(event) == GST_EVENT_CUSTOM_DOWNSTREAM_OOB) {
+      CheckText(gst_structure_get_name(gst_event_get_structure(event)), "reference");
+      ++custom;
+    }
+    gst_event_unref(event);
+  }
+  fail_unless(custom == 2 && done == 1, "%d custom events, %d segments done", custom, done);
 }
 END_TEST
 
@@ -750,6 +801,7 @@ Suite* PadSuite() {
   tcase_add_test(tests, metadata_of_an_earlier_element_is_replaced);
   tcase_add_test(tests, metadata_of_an_earlier_element_is_taken_off_a_buffer_that_is_not_scored);
   tcase_add_test(tests, gap_events_of_either_pad_are_no_frames);
+  tcase_add_test(tests, empty_buffers_marked_as_gaps_are_gaps_and_hold_nothing_up);
   tcase_add_test(tests, buffers_without_duration_take_the_frame_period_of_their_caps);
   tcase_add_test(tests, buffers_without_duration_or_rate_pair_by_the_distance_to_the_next);
   tcase_add_loop_test(tests, half_a_frame_apart_is_not_a_pair_and_less_is, 0, 6);
@@ -762,6 +814,7 @@ Suite* PadSuite() {
   tcase_add_loop_test(tests, input_without_a_frame_leaves_the_other_unpaired, 0, 2);
   tcase_add_test(tests, without_frame_messages_the_pooled_one_and_the_metadata_stay);
   tcase_add_test(tests, tags_of_the_reference_go_on_and_those_of_the_other_do_not);
+  tcase_add_test(tests, other_events_of_the_reference_go_on_and_those_of_the_other_do_not);
   tcase_add_test(tests, quality_of_service_events_are_swallowed);
   tcase_add_loop_test(tests, caps_query_offers_every_layout_of_the_other_pads_samples_in_any_size, 0, 8);
   tcase_add_test(tests, caps_query_answers_the_template_before_the_other_pads_caps_and_where_nothing_else_is_left);

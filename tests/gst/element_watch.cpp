@@ -196,6 +196,22 @@ START_TEST(bar_is_not_passed_by_comparing_nothing) {
 }
 END_TEST
 
+START_TEST(end_that_comes_from_downstream_is_summed_up_and_measured_like_any_other) {
+  const std::string sources =
+      "videotestsrc num-buffers=50 ! video/x-raw,width=64,height=64 ! m.ref_sink "
+      "videotestsrc num-buffers=50 pattern=snow ! video/x-raw,width=64,height=64 ! m.dist_sink psnrhvs name=m ";
+  const std::string end = " ! fakesink num-buffers=5";
+  const Reports passed = RunPipeline(sources + "fail-below=1" + end);
+  CheckCounts(passed, 5, 0, 0);
+  fail_unless(passed.eos_posted);
+  const Reports failed = RunPipeline(sources + "fail-below=90" + end);
+  fail_if(failed.errors.empty());  // of the sources too, which are stopped
+  CheckText(failed.errors[0].source, "m");
+  CheckStartsWith(failed.errors[0].text, "The quality is too low: the mean of psnr-hvs over 5 frames is ");
+  fail_unless_equals_int(static_cast<int>(failed.pooled.size()), 1);
+}
+END_TEST
+
 START_TEST(too_low_a_quality_is_the_exit_code_of_gst_launch) {
   const std::string command =
       "gst-launch-1.0 -q videotestsrc num-buffers=5 ! video/x-raw,width=64,height=64 ! m.ref_sink "
@@ -327,6 +343,7 @@ Suite* WatchSuite() {
   tcase_add_test(tests, mean_below_the_bar_is_an_error_at_once_if_told_so);
   tcase_add_test(tests, mean_at_the_bar_passes);
   tcase_add_test(tests, bar_is_not_passed_by_comparing_nothing);
+  tcase_add_test(tests, end_that_comes_from_downstream_is_summed_up_and_measured_like_any_other);
   tcase_add_test(tests, too_low_a_quality_is_the_exit_code_of_gst_launch);
   tcase_add_test(tests, statistics_can_be_read_by_another_thread_while_running);
   const int labels = static_cast<int>(G_N_ELEMENTS(kLabels));
