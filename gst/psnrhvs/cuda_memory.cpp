@@ -160,7 +160,11 @@ Status LoadDriver() {
 
 }  // namespace
 
-CudaMemory::~CudaMemory() { gst_clear_object(&element_context_); }
+CudaMemory::~CudaMemory() { ForgetElementContext(); }
+
+void CudaMemory::ForgetElementContext() {
+  if (element_context_) gst_object_unref(std::exchange(element_context_, nullptr));
+}
 
 bool CudaMemory::DevicePresent() { return LoadDriver().ok(); }
 
@@ -173,7 +177,7 @@ Status CudaMemory::Start(const BackendSettings& settings) {
                                                 ": the driver shows " + std::to_string(devices) + ", from 0");
   }
   if (element_context_ && wanted >= 0 && TargetOf(element_context_).device_id != wanted) {
-    gst_clear_object(&element_context_);
+    ForgetElementContext();
   }
   // What the element was given, or made, in an earlier run.
   if (GstContext* known = gst_element_get_context(element_, GST_CUDA_CONTEXT_TYPE)) {

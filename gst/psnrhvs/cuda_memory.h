@@ -12,7 +12,7 @@
 #include "cuda/cuda_engine.h"
 #include "gst/psnrhvs/backend.h"
 
-typedef struct _GstCudaContext GstCudaContext;
+using GstCudaContext = struct _GstCudaContext;  // NOLINT(bugprone-reserved-identifier): GStreamer's name
 
 namespace psnrhvs {
 
@@ -46,6 +46,7 @@ class CudaMemory {
   };
 
   std::shared_ptr<const Session> session() const;
+  void ForgetElementContext();
 
   GstElement* const element_;
   GstCudaContext* element_context_ = nullptr;  // written by libgstcuda's helpers only

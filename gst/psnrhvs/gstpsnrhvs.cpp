@@ -30,6 +30,8 @@
  *
  * `pooled`, once, after the last frame and before EOS leaves:
  *  * #guint64 `frames`, `unpaired-ref`, `unpaired-dist`; `skipped`, if live pairs were too late;
+ *  * #gint64 `start-offset`: by how many ns the distorted input seems to start later, if another shift than the
+ *    present one pairs more of the first frames;
  *  * string `backend`, `version`;
  *  * for each score #gdouble `-min`, `-max`, `-mean`, `-harmonic-mean`, `-from-mean-error` and
  *    #guint64 `-min-index`, `-infinite`.

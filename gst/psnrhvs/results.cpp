@@ -223,7 +223,7 @@ void ResultsWriter::NotePair() {
 }
 
 Status ResultsWriter::AddFrame(const FrameReport& report) {
-  const Status reopened = Reopen();
+  Status reopened = Reopen();
   if (!reopened.ok()) return reopened;
   NotePair();
   last_result_us_ = g_get_monotonic_time();
@@ -239,7 +239,7 @@ Status ResultsWriter::AddFrame(const FrameReport& report) {
 }
 
 Status ResultsWriter::AddUnpaired(const UnpairedReport& report) {
-  const Status reopened = Reopen();
+  Status reopened = Reopen();
   if (!reopened.ok() || format_ != ResultsFormat::kJsonl) return reopened;
   JsonObject object;
   object.Add("type", "unpaired").Add("pad", report.pad);
