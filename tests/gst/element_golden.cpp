@@ -240,7 +240,8 @@ START_TEST(swapped_inputs_score_the_same_and_both_means_are_told) {
 END_TEST
 
 // Groups the rows of the golden tables that GStreamer has a format for.
-void ReadTables() {
+void ReadTables(const std::string& shared) {
+  shared_directory = shared;
   for (const Golden& golden : ReadGoldens(shared_directory + "/golden/golden.csv")) {
     if (golden.depth % 2 != 0 || std::isnan(Double(golden.score_bits[0]))) continue;
     if (stored_cases.empty() || stored_cases.back()[0].name != golden.name) stored_cases.emplace_back();
@@ -282,14 +283,12 @@ Suite* GoldenSuite() {
 }  // namespace psnrhvs::testing
 
 int main(int argc, char** argv) {
-  using namespace psnrhvs::testing;
-  const auto shared = SharedDirectory();
+  const auto shared = psnrhvs::testing::SharedDirectory();
   if (!shared) {
     std::printf("skipped: PSNRHVS_SHARED has no golden set\n");
     return 77;
   }
-  shared_directory = *shared;
-  ReadTables();
+  psnrhvs::testing::ReadTables(*shared);
   gst_check_init(&argc, &argv);
-  return gst_check_run_suite(GoldenSuite(), "element_golden", __FILE__);
+  return gst_check_run_suite(psnrhvs::testing::GoldenSuite(), "element_golden", __FILE__);
 }

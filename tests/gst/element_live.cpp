@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 #include <gst/check/gsttestclock.h>
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
+#include <vector>
 
 #include "tests/gst/element_checks.h"
 
@@ -301,14 +303,81 @@ constexpr char kLiveSource[] =
     "videotestsrc is-live=true num-buffers=25 pattern=ball ! video/x-raw,format=I420,width=64,height=64,"
     "framerate=25/1 ! ";
 
-START_TEST(two_live_sources_are_compared_frame_by_frame) {
-  const Reports reports = RunPipeline(std::string(kLiveSource) + "m.ref_sink " + kLiveSource +
-                                      "m.dist_sink psnrhvs name=m ! fakesink sync=true");
+// A live pipeline, and how late each frame left the element, by its clock.
+struct LiveRun {
+  Reports reports;
+  std::vector<GstClockTimeDiff> delays;  // ns after the frame's running time
+  GstClockTime latency;                  // of the whole pipeline
+};
+
+LiveRun RunLive(const std::string& description) {
+  LiveRun result;
+  PipelineRun run(description);
+  const GstPtr<GstPad> src(gst_element_get_static_pad(run.element("m").get(), "src"));
+  gst_pad_add_probe(
+      src.get(), GST_PAD_PROBE_TYPE_BUFFER,
+      [](GstPad* pad, GstPadProbeInfo* info, gpointer delays) {
+        const GstPtr<GstElement> element(gst_pad_get_parent_element(pad));
+        static_cast<std::vector<GstClockTimeDiff>*>(delays)->push_back(GST_CLOCK_DIFF(
+            GST_BUFFER_PTS(GST_PAD_PROBE_INFO_BUFFER(info)), gst_element_get_current_running_time(element.get())));
+        return GST_PAD_PROBE_OK;
+      },
+      &result.delays, nullptr);
+  run.SetState(GST_STATE_PLAYING);
+  const GstPtr<GstQuery> query(gst_query_new_latency());
+  fail_unless(gst_element_query(run.pipeline(), query.get()));
+  gboolean live;
+  gst_query_parse_latency(query.get(), &live, &result.latency, nullptr);
+  fail_unless(live);
+  run.recorder().WaitForEnd();
+  run.SetState(GST_STATE_NULL);
+  result.reports = run.recorder().reports();
+  return result;
+}
+
+START_TEST(two_live_sources_are_compared_frame_by_frame_as_they_come) {
+  // No machine is so busy that a frame arrives three seconds late.
+  const LiveRun run = RunLive(std::string(kLiveSource) + "m.ref_sink " + kLiveSource +
+                              "m.dist_sink psnrhvs name=m align=start latency=3000000000 ! queue max-size-time=0 ! "
+                              "fakesink sync=true processing-deadline=0");
+  CheckCounts(run.reports, 25, 0, 0);
+  CheckAllInfinite(run.reports);
+  fail_unless_equals_int(static_cast<int>(run.reports.outputs.size()), 25);
+  for (size_t n = 0; n < 25; ++n) {
+    // Each source counts from when it began.
+    const FrameReport &zeroth = run.reports.frames[0], &nth = run.reports.frames[n];
+    fail_unless_equals_uint64(nth.reference.running_time - zeroth.reference.running_time, n * kPeriod);
+    fail_unless_equals_uint64(nth.dist_running_time - zeroth.dist_running_time, n * kPeriod);
+    fail_unless(run.reports.outputs[n].meta->reference.index == n);
+  }
+  // The sources', the element's and the property.
+  fail_unless_equals_uint64(run.latency, kPeriod + kPeriod + 3 * GST_SECOND);
+  // Pairs leave when they are there and not when they must. The median, as the machine may be busy.
+  std::vector<GstClockTimeDiff> delays = run.delays;
+  std::sort(delays.begin(), delays.end());
+  fail_unless(delays[12] < static_cast<GstClockTimeDiff>(3 * kPeriod), "%g ms", static_cast<double>(delays[12]) / 1e6);
+}
+END_TEST
+
+START_TEST(live_frames_that_miss_their_deadline_are_the_only_ones_not_scored) {
+  const Reports reports = RunLive(std::string(kLiveSource) +
+                                  "tee name=t t. ! queue ! m.ref_sink t. ! queue ! m.dist_sink psnrhvs name=m ! "
+                                  "fakesink sync=true")
+                              .reports;
   CheckNoErrors(reports, "live");
   fail_unless_equals_int(static_cast<int>(reports.outputs.size()), 25);
   const Summary& pooled = reports.pooled[0];
   fail_unless_equals_uint64(pooled.frames + pooled.unpaired_ref + pooled.skipped, 25);
-  fail_unless(pooled.frames > 0);
+  CheckAllInfinite(reports);
+  guint64 scored = 0;
+  for (size_t n = 0; n < 25; ++n) {
+    fail_unless_equals_uint64(reports.outputs[n].pts - reports.outputs[0].pts, n * kPeriod);
+    scored += reports.outputs[n].metas == 1;
+  }
+  fail_unless_equals_uint64(scored, pooled.frames);
+  for (const FrameReport& frame : reports.frames) {
+    fail_unless_equals_uint64(frame.dist_running_time, frame.reference.running_time);
+  }
 }
 END_TEST
 
@@ -342,7 +411,8 @@ Suite* LiveSuite() {
   tcase_add_loop_test(tests, input_that_never_begins_is_warned_of_once_by_its_name, 0, 2);
   tcase_add_loop_test(tests, lead_is_bounded_in_frames_and_in_time_and_too_long_a_stall_is_an_error, 0, 2);
   tcase_add_test(tests, paused_pipeline_that_has_shown_a_frame_may_stand_still);
-  tcase_add_test(tests, two_live_sources_are_compared_frame_by_frame);
+  tcase_add_test(tests, two_live_sources_are_compared_frame_by_frame_as_they_come);
+  tcase_add_test(tests, live_frames_that_miss_their_deadline_are_the_only_ones_not_scored);
   tcase_add_test(tests, live_tee_with_a_look_ahead_pairs_every_frame_behind_a_queue_that_covers_it);
   return suite;
 }

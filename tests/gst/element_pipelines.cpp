@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 #include <json-glib/json-glib.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <map>
 #include <sstream>
@@ -127,13 +129,23 @@ START_TEST(every_codec_round_trip_pairs_each_frame_with_itself) {
 }
 END_TEST
 
-START_TEST(transport_stream_that_shifts_its_start_is_compared_once_starts_are_aligned) {
+START_TEST(transport_stream_that_shifts_its_start_is_told_and_compared_once_that_is_put_right) {
   // The multiplexer lets its clock reference run ahead of the pictures by an eighth of a second.
-  const Reports reports = RunPipeline(
-      Tee(Ball(60), kLongQueue,
-          "x264enc speed-preset=ultrafast ! h264parse ! mpegtsmux ! tsdemux ! h264parse ! avdec_h264", "align=start"));
-  CheckCounts(reports, 60, 0, 0);
-  CheckCombinedAtLeast(reports, 30);
+  const auto run = [](const char* properties) {
+    return RunPipeline(Tee(Ball(60), kLongQueue,
+                           "x264enc speed-preset=ultrafast ! h264parse ! mpegtsmux ! tsdemux ! h264parse ! avdec_h264",
+                           properties));
+  };
+  const Reports shifted = run("");
+  CheckCounts(shifted, 57, 3, 3);
+  fail_unless(shifted.pooled[0].start_offset == 125000000);
+  fail_unless_equals_int(WarningsWith(shifted, "dist-offset=-125000000"), 1);
+  for (const char* remedy : {"align=start", "dist-offset=-125000000"}) {
+    const Reports reports = run(remedy);
+    CheckCounts(reports, 60, 0, 0, remedy);
+    CheckCombinedAtLeast(reports, 30);
+    fail_if(reports.pooled[0].start_offset.has_value());
+  }
 }
 END_TEST
 
@@ -169,11 +181,35 @@ START_TEST(later_start_is_rebased_if_told_so) {
 }
 END_TEST
 
-START_TEST(start_forty_seconds_later_is_waited_for_without_an_error) {
+START_TEST(start_forty_seconds_later_is_waited_for_without_an_error_and_without_storing_the_lead_in) {
   const std::string caps = "video/x-raw,format=I420,width=64,height=64,framerate=25/1";
-  const Reports reports = RunPipeline(Two(Ball(1200, caps), Ball(300, caps, "timestamp-offset=40000000000")));
+  PipelineRun run(Two(Ball(1200, caps), Ball(300, caps, "timestamp-offset=40000000000")));
+  // Reference buffers that came and have not left.
+  struct Inside {
+    std::atomic<int> now{0};
+    std::atomic<int> most{0};
+  } inside;
+  const GstPtr<GstElement> element = run.element("m");
+  const GstPtr<GstPad> sink(gst_element_get_static_pad(element.get(), "ref_sink"));
+  const GstPtr<GstPad> src(gst_element_get_static_pad(element.get(), "src"));
+  const auto on_buffer = [](GstPad* pad, GstPadProbeInfo*, gpointer data) {
+    Inside* counts = static_cast<Inside*>(data);
+    if (GST_PAD_IS_SRC(pad)) {
+      --counts->now;
+    } else {
+      counts->most = std::max(counts->most.load(), ++counts->now);
+    }
+    return GST_PAD_PROBE_OK;
+  };
+  for (const auto& pad : {sink.get(), src.get()}) {
+    gst_pad_add_probe(pad, GST_PAD_PROBE_TYPE_BUFFER, on_buffer, &inside, nullptr);
+  }
+  const Reports reports = run.PlayToEnd();
   CheckCounts(reports, 200, 1000, 100);
   fail_unless(reports.frames[0].reference.index == 1000);
+  fail_unless_equals_int(inside.now, 0);
+  // The lead that is allowed, what the source holds in its hand, and what is being decided.
+  fail_unless(inside.most <= 64 + 2, "%d frames are held", inside.most.load());
 }
 END_TEST
 
@@ -220,9 +256,11 @@ START_TEST(other_size_is_the_elements_own_error_with_both_sizes) {
   static const char* const kBranches[] = {"", " ! x264enc ! avdec_h264", " ! queue"};
   const std::string queue = _i == 2 ? " ! queue" : "";
   const std::string other = "video/x-raw,format=I420,width=322,height=240,framerate=25/1";
-  const Reports reports =
-      RunPipeline(Two("videotestsrc ! " + std::string(kVideo) + queue, "videotestsrc ! " + other + kBranches[_i]));
+  const std::string pipeline =
+      Two("videotestsrc ! " + std::string(kVideo) + queue, "videotestsrc ! " + other + kBranches[_i]);
+  const Reports reports = RunPipeline(pipeline);
   CheckError(reports, {"320x240", "322x240", "ref_sink", "dist_sink", "videoscale ! video/x-raw,width=320,height=240"});
+  fail_if(RunCommand("gst-launch-1.0 -q " + pipeline + " >/dev/null 2>&1"), "gst-launch-1.0 exits with 0");
 }
 END_TEST
 
@@ -551,11 +589,11 @@ Suite* PipelineSuite() {
   tcase_add_test(tests, default_encoder_behind_default_queues_does_not_stall);
   tcase_add_test(tests, look_ahead_beyond_the_allowed_lead_is_an_error_that_says_what_to_raise);
   tcase_add_loop_test(tests, every_codec_round_trip_pairs_each_frame_with_itself, 0, 7);
-  tcase_add_test(tests, transport_stream_that_shifts_its_start_is_compared_once_starts_are_aligned);
+  tcase_add_test(tests, transport_stream_that_shifts_its_start_is_told_and_compared_once_that_is_put_right);
   tcase_add_test(tests, y4m_file_is_compared_with_what_was_written_to_it);
   tcase_add_test(tests, later_start_is_compared_by_time);
   tcase_add_loop_test(tests, later_start_is_rebased_if_told_so, 0, 2);
-  tcase_add_test(tests, start_forty_seconds_later_is_waited_for_without_an_error);
+  tcase_add_test(tests, start_forty_seconds_later_is_waited_for_without_an_error_and_without_storing_the_lead_in);
   tcase_add_test(tests, frame_lost_in_the_middle_is_left_out_and_named);
   tcase_add_loop_test(tests, shorter_input_leaves_the_rest_of_the_other_unpaired, 0, 2);
   tcase_add_test(tests, half_the_rate_is_compared_with_every_second_frame_and_warned_of_once);
