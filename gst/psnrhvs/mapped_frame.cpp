@@ -80,14 +80,37 @@ std::string DescribeVideo(const GstVideoInfo& info) {
 
 namespace {
 
-// Whether every sample that will be read lies inside the mapped memory: a GstVideoMeta may promise
-// strides and offsets that its buffer does not have.
-bool InsideMapping(const GstVideoFrame& frame, const PlaneView& plane, int component, int bytes_per_sample) {
+// Whether the part of the frame's picture that is shown can be of the caps' size.
+bool HoldsCrop(const GstVideoFrame& frame, const GstVideoCropMeta& crop, const FrameGeometry& geometry) {
+  const guint width = static_cast<guint>(geometry.width());
+  const guint height = static_cast<guint>(geometry.height());
+  return crop.width >= width && crop.height >= height &&
+         crop.x <= static_cast<guint>(GST_VIDEO_FRAME_WIDTH(&frame)) - width &&
+         crop.y <= static_cast<guint>(GST_VIDEO_FRAME_HEIGHT(&frame)) - height;
+}
+
+// Bytes from the beginning of a component's plane to its first sample that is shown.
+ptrdiff_t FirstSample(const GstVideoFrame& frame, const GstVideoCropMeta* crop, int component, int bytes_per_sample) {
+  const GstVideoFormatInfo* format = frame.info.finfo;
+  // The offset of the second of two interleaved components is 1 in GStreamer 1.22's table also where
+  // samples have two bytes, so it only tells which is the second.
+  const ptrdiff_t second = GST_VIDEO_FORMAT_INFO_POFFSET(format, component) > 0 ? bytes_per_sample : 0;
+  if (!crop) return second;
+  const ptrdiff_t x = crop->x >> GST_VIDEO_FORMAT_INFO_W_SUB(format, component);
+  const ptrdiff_t y = crop->y >> GST_VIDEO_FORMAT_INFO_H_SUB(format, component);
+  return second + y * GST_VIDEO_FRAME_COMP_STRIDE(&frame, component) +
+         x * GST_VIDEO_FRAME_COMP_PSTRIDE(&frame, component);
+}
+
+// Whether every sample that will be read lies inside the mapped memory, the first `first` bytes from the beginning of
+// its plane: metadata may promise strides and offsets that its buffer does not have.
+bool InsideMapping(const GstVideoFrame& frame, const PlaneView& plane, int component, ptrdiff_t first,
+                   int bytes_per_sample) {
   const guint index = GST_VIDEO_FRAME_COMP_PLANE(&frame, component);
   const GstMapInfo& map = frame.meta ? frame.map[index] : frame.map[0];
   const ptrdiff_t row_bytes = (static_cast<ptrdiff_t>(plane.width - 1) * plane.step + 1) * bytes_per_sample;
   const ptrdiff_t last_row = (plane.height - 1) * plane.stride_bytes;
-  const ptrdiff_t start = plane.data - map.data;
+  const ptrdiff_t start = plane.data - map.data + first;
   const ptrdiff_t first_byte = start + std::min<ptrdiff_t>(0, last_row);
   const ptrdiff_t end = start + std::max<ptrdiff_t>(0, last_row) + row_bytes;
   return first_byte >= 0 && end <= static_cast<ptrdiff_t>(map.size);
@@ -111,15 +134,17 @@ Result<MappedFrame> MappedFrame::Map(GstBuffer* buffer, const GstVideoInfo& info
   const auto flags = static_cast<GstMapFlags>(static_cast<int>(access.map_flags) | GST_VIDEO_FRAME_MAP_FLAG_NO_REF);
   const GstVideoCropMeta* crop = gst_buffer_get_video_crop_meta(buffer);
   std::optional<MappedFrame> mapped = Open(buffer, info, crop, geometry, flags);
-  if (!mapped && meta && gst_buffer_n_memory(buffer) > 1) {
+  const gsize size = gst_buffer_get_size(buffer);
+  if (!mapped && meta && gst_buffer_n_memory(buffer) > 1 &&
+      std::all_of(meta->offset, meta->offset + meta->n_planes, [size](gsize offset) { return offset < size; })) {
     // A plane may lie across pieces of memory: then all of them are read as one.
     GstVideoInfo layout = info;
     layout.width = static_cast<gint>(meta->width);
     layout.height = static_cast<gint>(meta->height);
-    layout.size = gst_buffer_get_size(buffer);
+    layout.size = size;
     std::copy_n(meta->offset, GST_VIDEO_MAX_PLANES, layout.offset);
     std::copy_n(meta->stride, GST_VIDEO_MAX_PLANES, layout.stride);
-    const GstPtr<GstBuffer> joined(gst_buffer_copy_region(buffer, GST_BUFFER_COPY_MEMORY, 0, layout.size));
+    const GstPtr<GstBuffer> joined(gst_buffer_copy_region(buffer, GST_BUFFER_COPY_MEMORY, 0, size));
     mapped = Open(joined.get(), layout, crop, geometry, access.map_flags);
   }
   if (!mapped) return misfit;
@@ -132,41 +157,23 @@ std::optional<MappedFrame> MappedFrame::Open(GstBuffer* buffer, const GstVideoIn
   auto frame = std::make_unique<GstVideoFrame>();
   if (!gst_video_frame_map(frame.get(), const_cast<GstVideoInfo*>(&info), buffer, flags)) return std::nullopt;
   MappedFrame mapped(std::unique_ptr<GstVideoFrame, Unmap>(frame.release()), geometry);
-  if (crop && !mapped.Crop(*crop, geometry)) return std::nullopt;
+  if (crop && !HoldsCrop(*mapped.frame_, *crop, geometry)) return std::nullopt;
+  const int bytes_per_sample = geometry.bytes_per_sample();
   for (int p = 0; p < geometry.plane_count(); ++p) {
-    if (!InsideMapping(*mapped.frame_, mapped.view_.planes[p], p, geometry.bytes_per_sample())) return std::nullopt;
+    PlaneView& plane = mapped.view_.planes[p];
+    const ptrdiff_t first = FirstSample(*mapped.frame_, crop, p, bytes_per_sample);
+    if (!InsideMapping(*mapped.frame_, plane, p, first, bytes_per_sample)) return std::nullopt;
+    plane.data += first;
   }
   return mapped;
-}
-
-// Moves the planes to the part of the buffer's picture that is shown. False if it is not of the caps' size.
-bool MappedFrame::Crop(const GstVideoCropMeta& crop, const FrameGeometry& geometry) {
-  const guint width = static_cast<guint>(geometry.width());
-  const guint height = static_cast<guint>(geometry.height());
-  const guint whole_width = static_cast<guint>(GST_VIDEO_FRAME_WIDTH(frame_.get()));
-  const guint whole_height = static_cast<guint>(GST_VIDEO_FRAME_HEIGHT(frame_.get()));
-  if (crop.width < width || crop.height < height || crop.x > whole_width - width || crop.y > whole_height - height) {
-    return false;
-  }
-  for (int p = 0; p < geometry.plane_count(); ++p) {
-    PlaneView& plane = view_.planes[p];
-    const ptrdiff_t x = crop.x >> GST_VIDEO_FORMAT_INFO_W_SUB(frame_->info.finfo, p);
-    const ptrdiff_t y = crop.y >> GST_VIDEO_FORMAT_INFO_H_SUB(frame_->info.finfo, p);
-    plane.data += y * plane.stride_bytes + x * GST_VIDEO_FRAME_COMP_PSTRIDE(frame_.get(), p);
-  }
-  return true;
 }
 
 MappedFrame::MappedFrame(std::unique_ptr<GstVideoFrame, Unmap> frame, const FrameGeometry& geometry)
     : frame_(std::move(frame)) {
   for (int p = 0; p < geometry.plane_count(); ++p) {
     PlaneView& plane = view_.planes[p];
-    // The offset of the second of two interleaved components is 1 in GStreamer 1.22's table also where
-    // samples have two bytes, so it only tells which is the second.
-    const bool second = GST_VIDEO_FORMAT_INFO_POFFSET(frame_->info.finfo, p) > 0;
     plane.data = static_cast<const uint8_t*>(
-                     GST_VIDEO_FRAME_PLANE_DATA(frame_.get(), GST_VIDEO_FRAME_COMP_PLANE(frame_.get(), p))) +
-                 (second ? geometry.bytes_per_sample() : 0);
+        GST_VIDEO_FRAME_PLANE_DATA(frame_.get(), GST_VIDEO_FRAME_COMP_PLANE(frame_.get(), p)));
     plane.stride_bytes = GST_VIDEO_FRAME_COMP_STRIDE(frame_.get(), p);
     plane.width = geometry.plane_width(p);
     plane.height = geometry.plane_height(p);

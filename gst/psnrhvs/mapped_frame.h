@@ -61,7 +61,6 @@ class MappedFrame {
   MappedFrame(std::unique_ptr<GstVideoFrame, Unmap> frame, const FrameGeometry& geometry);
   static std::optional<MappedFrame> Open(GstBuffer* buffer, const GstVideoInfo& info, const GstVideoCropMeta* crop,
                                          const FrameGeometry& geometry, GstMapFlags flags);
-  bool Crop(const GstVideoCropMeta& crop, const FrameGeometry& geometry);
 
   std::unique_ptr<GstVideoFrame, Unmap> frame_;
   FrameView view_;

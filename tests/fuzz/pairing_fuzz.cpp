@@ -1,4 +1,4 @@
-// libFuzzer's entry to the pairing: build with clang and -Dfuzz=enabled, then run pairing_fuzz CORPUS_FOLDER.
+// libFuzzer's entry to the pairing. `./dev fuzz` builds and runs it.
 // SPDX-License-Identifier: LGPL-2.1-or-later
 #include <cstdio>
 #include <cstdlib>

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gst/psnrhvs/gstptr.h"
+#include "tests/fuzz/mapping_ops.h"
 
 namespace psnrhvs::testing {
 namespace {
@@ -187,6 +188,32 @@ TEST(MappedFrameGeometry, FormatsOfThePadsAreSixteenAndAllCanBeScored) {
     GstVideoInfo info;
     gst_video_info_set_format(&info, format, kWidth, kHeight);
     EXPECT_TRUE(GeometryOf(info).ok()) << gst_video_format_to_string(format);
+  }
+}
+
+TEST(MappedFrameOperations, KeepTheirPromisesWhateverComesIn) {
+  gst_init(nullptr, nullptr);
+  std::mt19937 random(7);
+  for (int i = 0; i < 20000; ++i) {
+    std::vector<uint8_t> bytes(random() % 200);
+    for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
+    if (!bytes.empty()) bytes[0] = 0;  // a buffer; random text is hardly ever caps
+    ASSERT_EQ(CheckMappingOperations(bytes.data(), bytes.size()), "") << "case " << i;
+  }
+}
+
+TEST(MappedFrameGeometry, IsThatOfAnyCaps) {
+  gst_init(nullptr, nullptr);
+  for (const FormatModel& model : kFormatModels) {
+    for (const char* rest : {"", ",width=7,height=8", ",width=8,height=8", ",width=32768,height=9",
+                             ",width=32769,height=9", ",width=[1,80],height=8", ",width=0,height=0", ",width=-64"}) {
+      for (char other = 0; other < static_cast<char>(std::size(kFormatModels)); ++other) {
+        const std::string text = std::string("\1") + other + "video/x-raw,format=" + model.name + rest;
+        ASSERT_EQ(CheckMappingOperations(reinterpret_cast<const uint8_t*>(text.data()), text.size()), "") << text;
+        const std::string list = std::string("\1") + other + "video/x-raw,format={RGB," + model.name + "}" + rest;
+        ASSERT_EQ(CheckMappingOperations(reinterpret_cast<const uint8_t*>(list.data()), list.size()), "") << list;
+      }
+    }
   }
 }
 
