@@ -61,12 +61,13 @@ bool InsideSegment(const GstSegment& segment, const GstBuffer* buffer, GstClockT
   return gst_segment_clip(&segment, GST_FORMAT_TIME, start, stop, nullptr, nullptr);
 }
 
-// Asks through the element itself, because GstAggregator goes by the last answer that it saw.
-bool IsLive(GstAggregator* element) {
+// Asks through the element itself, because GstAggregator goes by the last answer that it saw. nullopt if upstream has
+// none.
+std::optional<bool> IsLive(GstAggregator* element) {
   const GstPtr<GstQuery> query(gst_query_new_latency());
+  if (!gst_pad_query(GST_AGGREGATOR_SRC_PAD(element), query.get())) return std::nullopt;
   gboolean live = FALSE;
-  if (gst_pad_query(GST_AGGREGATOR_SRC_PAD(element), query.get()))
-    gst_query_parse_latency(query.get(), &live, nullptr, nullptr);
+  gst_query_parse_latency(query.get(), &live, nullptr, nullptr);
   return live;
 }
 
@@ -95,7 +96,11 @@ bool Comparison::Start() {
 }
 
 void Comparison::Stop() {
-  OpenPads(false);
+  {
+    const std::lock_guard<std::mutex> lock(liveness_mutex_);
+    liveness_known_ = true;
+    OpenPads(false);
+  }
   Salvage();
   engine_.reset();
   if (results_) WriteResults(results_->Complete(CurrentSummary()));
@@ -170,6 +175,7 @@ bool Comparison::IsGap(GstBuffer* buffer) {
 void Comparison::NoteBuffer(GstAggregatorPad* pad) {
   gint64 none = 0;
   input(pad).first_buffer_us.compare_exchange_strong(none, g_get_monotonic_time());
+  SettleLivenessIfUnknown(pad);
 }
 
 void Comparison::Watch() {
@@ -212,7 +218,15 @@ void Comparison::SetCaps(GstAggregatorPad* pad, GstCaps* caps) {
   CompareStreams();
   if (failed_) return;
 
-  live_ = IsLive(element_);
+  SettleLiveness(info);
+}
+
+// Finds out whether the pipeline is live, and how far the pads open.
+void Comparison::SettleLiveness(const GstVideoInfo& info) {
+  const std::optional<bool> live = IsLive(element_);
+  const std::lock_guard<std::mutex> lock(liveness_mutex_);
+  liveness_known_ = live.has_value();
+  live_ = live.value_or(false);
   gate_.SetLive(live_);
   if (live_) {
     // Arrival a little apart and the computing itself take time too: allow a frame's.
@@ -222,6 +236,15 @@ void Comparison::SetCaps(GstAggregatorPad* pad, GstCaps* caps) {
     }
   }
   OpenPads(!live_);
+}
+
+// While a pipeline starts, one of its sources may not answer yet; and if nothing ever comes from there, no caps do that
+// would raise the question again.
+void Comparison::SettleLivenessIfUnknown(GstAggregatorPad* pad) {
+  if (liveness_known_) return;
+  const GstPtr<GstCaps> caps(gst_pad_get_current_caps(GST_PAD(pad)));
+  GstVideoInfo info;
+  if (caps && gst_video_info_from_caps(&info, caps.get())) SettleLiveness(info);
 }
 
 // GstAggregator admits one buffer a pad, or as many as its property `latency` holds. A pipeline that is not live has
@@ -422,8 +445,7 @@ GstFlowReturn Comparison::Aggregate(bool timeout) {
   if (flow != GST_FLOW_OK && flow != GST_AGGREGATOR_FLOW_NEED_DATA) {
     FailDownstream(flow);
     if (failed_) Salvage();
-    gate_.Suspend(Side::kReference);
-    gate_.Suspend(Side::kDistorted);
+    gate_.SetOver();
   }
   return flow;
 }

@@ -182,6 +182,8 @@ class Comparison {
   Summary CurrentSummary() const;
   LiveSettings live_settings() const;
 
+  void SettleLiveness(const GstVideoInfo& info);
+  void SettleLivenessIfUnknown(GstAggregatorPad* pad);
   void OpenPads(bool open);
   void Post(GstPtr<GstStructure> structure);
   void PostUnpaired(const Input& owner, const Frame& frame);
@@ -219,8 +221,10 @@ class Comparison {
   bool failed_ = false;
   bool downstream_ended_ = false;  // it takes no more buffers; what is decided is only counted
   std::atomic<bool> stopping_{false};
-  std::atomic<int> seeks_{0};  // under way
-  bool live_ = false;
+  std::atomic<int> seeks_{0};                // under way
+  std::mutex liveness_mutex_;                // held while the property `latency` changes
+  std::atomic<bool> liveness_known_{false};  // upstream has answered
+  std::atomic<bool> live_{false};
   std::optional<guint64> users_latency_;  // what the property `latency` was before OpenPads raised it
 
   bool warned_rate_ = false;

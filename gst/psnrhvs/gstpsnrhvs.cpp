@@ -440,7 +440,7 @@ static GstStateChangeReturn gst_psnr_hvs_change_state(GstElement* element, GstSt
     case GST_STATE_CHANGE_PAUSED_TO_READY:
       // Pads are deactivated next, which waits for their threads.
       GST_PSNR_HVS(element)->comparison->Interrupt();
-      for (Side side : {Side::kReference, Side::kDistorted}) gate.Suspend(side);
+      gate.Stop();
       break;
     default:
       break;

@@ -45,14 +45,14 @@ void LeadGate::Changed() {
 
 std::optional<Side> LeadGate::NewStandstill() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (standstill_told_ || MayStandStill() || settings_.stall_timeout == 0) return std::nullopt;
+  if (standstill_told_ || stopped_ || MayStandStill() || settings_.stall_timeout == 0) return std::nullopt;
   const auto timeout = std::chrono::nanoseconds(std::min(settings_.stall_timeout, kForever));
   if (std::chrono::steady_clock::now() - last_change_ < timeout) return std::nullopt;
   for (Side side : {Side::kReference, Side::kDistorted}) {
     const State& own = states_[Index(side)];
     const State& other = states_[Index(Other(side))];
     const bool awaited = needed_ ? needed_ == side : own.queued.empty();
-    if (!awaited || own.ended || own.suspended || (other.queued.empty() && !other.ended)) continue;
+    if (!awaited || own.ended || own.suspended || own.over || (other.queued.empty() && !other.ended)) continue;
     standstill_told_ = true;
     return side;
   }
@@ -69,7 +69,7 @@ bool LeadGate::Admit(Side side, std::optional<gint64> running_time) {
     const bool balanced = Balanced(side);
     const bool granted = grant_ && needed_ == side;
     const bool full = !granted && (balanced ? own.queued.size() >= kBalancedFrames : AtLeadBound(own, running_time));
-    if (own.suspended || (live_ ? own.queued.size() < settings_.frames : !full)) {
+    if (stopped_ || own.suspended || own.over || (live_ ? own.queued.size() < settings_.frames : !full)) {
       if (granted) grant_ = false;
       own.queued.push_back(running_time);
       Changed();
@@ -83,7 +83,8 @@ bool LeadGate::Admit(Side side, std::optional<gint64> running_time) {
     if (!stalled) deadline = Clock::now() + std::chrono::nanoseconds(std::min(settings_.stall_timeout, kForever));
     stalled = true;
     const bool timed_out = changed_.wait_until(lock, deadline) == std::cv_status::timeout && Clock::now() >= deadline;
-    if (timed_out && !MayStandStill() && !Balanced(side) && !own.suspended && AtLeadBound(own, running_time)) {
+    if (timed_out && !MayStandStill() && !Balanced(side) && !stopped_ && !own.suspended &&
+        AtLeadBound(own, running_time)) {
       standstill_told_ = true;
       return false;
     }
@@ -132,7 +133,13 @@ void LeadGate::SetEnded(Side side, bool ended) {
   const std::lock_guard<std::mutex> lock(mutex_);
   State& own = states_[Index(side)];
   own.ended = ended;
-  if (!ended) own.suspended = false;
+  if (!ended) own.over = false;
+  Changed();
+}
+
+void LeadGate::SetOver() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (State& state : states_) state.over = true;
   Changed();
 }
 
@@ -148,7 +155,14 @@ void LeadGate::Resume(Side side) {
   State& own = states_[Index(side)];
   own.queued.clear();
   own.suspended = false;
+  own.over = false;
   own.ended = false;
+  Changed();
+}
+
+void LeadGate::Stop() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  stopped_ = true;
   Changed();
 }
 

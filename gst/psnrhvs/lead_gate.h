@@ -48,7 +48,10 @@ class LeadGate {
   void NoteOutput();
   // An ended side is never waited for; one that begins again is bounded again.
   void SetEnded(Side side, bool ended);
-  // Lets everything through, so that the pad itself can refuse it (flush, stop, error).
+  // The run is over, well or with an error: the pads themselves tell upstream. A side that begins again is bounded
+  // again.
+  void SetOver();
+  // A flush of `side` begins: lets everything through, so that the pad itself can refuse it, until Resume().
   void Suspend(Side side);
   // Forgets the side's buffers and bounds it again.
   void Resume(Side side);
@@ -56,6 +59,9 @@ class LeadGate {
   // The side whose next frame is waited for, if nothing at all has happened for the stall timeout while the other has
   // frames or has ended. Told once for each such wait, and not if Admit() has told of it.
   std::optional<Side> NewStandstill();
+
+  // Lets everything through for good: what is still done with events of the stream does not bind it again.
+  void Stop();
 
   // Buffers of `side` that were admitted and not yet decided.
   guint Queued(Side side) const;
@@ -68,6 +74,7 @@ class LeadGate {
   struct State {
     std::deque<std::optional<gint64>> queued;  // running times of the buffers that were admitted
     bool suspended = false;
+    bool over = false;
     bool ended = false;
   };
 
@@ -79,6 +86,7 @@ class LeadGate {
   const LeadSettings settings_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
+  bool stopped_ = false;
   bool live_ = false;
   bool busy_ = false;
   std::optional<Side> needed_;

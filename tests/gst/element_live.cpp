@@ -24,7 +24,7 @@ class LivePads : public TwoPads {
     }
     gst_harness_use_testclock(harness(Side::kReference));
     clock_.reset(GST_CLOCK(gst_harness_get_testclock(harness(Side::kReference))));
-    SetCaps(caps);
+    if (!caps.empty()) SetCaps(caps);
   }
 
   // Waits until the element waits for a deadline, and makes it pass. The deadline.
@@ -97,6 +97,37 @@ START_TEST(distorted_input_that_never_begins_lets_each_reference_frame_go_at_its
     fail_unless_equals_uint64(pads.PassDeadline(), n * kPeriod + kUpstreamLatency + kPeriod);
     fail_unless(pads.recorder().WaitFor(Buffer(n)));
   }
+  CheckCounts(pads.End(), 0, 2, 0);
+}
+END_TEST
+
+// What the property `latency` holds.
+guint64 LatencyOf(GstElement* element) {
+  guint64 latency = 0;
+  g_object_get(element, "latency", &latency, nullptr);
+  return latency;
+}
+
+START_TEST(source_that_does_not_tell_yet_that_it_is_live_is_asked_again) {
+  static std::atomic<bool> answers;
+  answers = false;
+  LivePads pads({}, "");
+  static GstPadQueryFunction harness_query;
+  GstPad* source = pads.harness(Side::kDistorted)->srcpad;
+  harness_query = GST_PAD_QUERYFUNC(source);
+  gst_pad_set_query_function(source, [](GstPad* pad, GstObject* parent, GstQuery* query) -> gboolean {
+    return (GST_QUERY_TYPE(query) != GST_QUERY_LATENCY || answers) && harness_query(pad, parent, query);
+  });
+  pads.SetCaps(Side::kReference, kSmallCaps);
+  // Taken for one that is not live.
+  while (LatencyOf(pads.element()) == 0) g_usleep(1000);
+  answers = true;
+  for (int n = 0; n < 2; ++n) {
+    pads.Push(Side::kReference, SmallFrame(n));
+    fail_unless_equals_uint64(pads.PassDeadline(), n * kPeriod + kUpstreamLatency + kPeriod);
+    fail_unless(pads.recorder().WaitFor(Buffer(n)));
+  }
+  fail_unless_equals_uint64(LatencyOf(pads.element()), 0);
   CheckCounts(pads.End(), 0, 2, 0);
 }
 END_TEST
@@ -182,12 +213,6 @@ START_TEST(frame_without_timestamps_of_its_own_rate_ends_a_live_run_too) {
   fail_unless(pads.recorder().WaitFor("eos"));
 }
 END_TEST
-
-guint64 LatencyOf(GstElement* element) {
-  guint64 latency;
-  g_object_get(element, "latency", &latency, nullptr);
-  return latency;
-}
 
 START_TEST(latency_property_is_the_users_again_after_a_run) {
   for (const char* users : {"0", "7000000", "20000000000"}) {
@@ -399,6 +424,7 @@ Suite* LiveSuite() {
   tcase_add_test(tests, latency_is_upstreams_and_one_frame_and_the_property);
   tcase_add_test(tests, stalled_distorted_input_lets_the_reference_go_at_its_deadline_and_recovers_at_once);
   tcase_add_test(tests, distorted_input_that_never_begins_lets_each_reference_frame_go_at_its_own_deadline);
+  tcase_add_test(tests, source_that_does_not_tell_yet_that_it_is_live_is_asked_again);
   tcase_add_test(tests, frames_that_come_too_late_are_unpaired_and_harm_no_later_pair);
   tcase_add_test(tests, stalled_reference_does_not_hold_the_distorted_input);
   tcase_add_test(tests, dist_offset_shifts_the_deadline_of_distorted_frames);

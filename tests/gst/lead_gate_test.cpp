@@ -195,6 +195,40 @@ TEST(LeadGate, TakesTheLongestTimeoutAsItIs) {
   EXPECT_TRUE(second.Get());
 }
 
+TEST(LeadGate, HoldsNothingBackAnyMoreOnceItIsStopped) {
+  LeadGate gate(Lead(1, GST_SECOND, kNever));
+  ASSERT_TRUE(gate.Admit(Side::kReference, 0));
+  ASSERT_TRUE(gate.Admit(Side::kDistorted, 0));
+  Waiting second(&gate, Side::kReference, 1);
+  gate.Stop();
+  EXPECT_TRUE(second.Get());
+  // The beginning of a stream and the end of a flush that are seen late.
+  gate.SetEnded(Side::kReference, false);
+  gate.Resume(Side::kDistorted);
+  for (int n = 0; n < 10; ++n) {
+    ASSERT_TRUE(gate.Admit(Side::kReference, n));
+    ASSERT_TRUE(gate.Admit(Side::kDistorted, n));
+  }
+}
+
+TEST(LeadGate, HoldsNothingBackOnceTheRunIsOverUntilAStreamBegins) {
+  LeadGate gate(Lead(2, GST_SECOND, kNever));
+  gate.SetOver();
+  for (int n = 0; n < 5; ++n) ASSERT_TRUE(gate.Admit(Side::kReference, n));
+  gate.SetEnded(Side::kReference, false);
+  Waiting bounded(&gate, Side::kReference, 5);
+  EXPECT_TRUE(bounded.waits());
+  gate.SetOver();
+  EXPECT_TRUE(bounded.Get());
+}
+
+TEST(LeadGate, LetsEverythingThroughDuringAFlushWhateverBeginsMeanwhile) {
+  LeadGate gate(Lead(1, GST_SECOND, kNever));
+  gate.Suspend(Side::kReference);
+  gate.SetEnded(Side::kReference, false);
+  for (int n = 0; n < 5; ++n) ASSERT_TRUE(gate.Admit(Side::kReference, n));
+}
+
 TEST(LeadGate, ForgetsTheFramesOfAFlushedInput) {
   LeadGate gate(Lead(2, GST_SECOND, kNever));
   ASSERT_TRUE(gate.Admit(Side::kReference, 0));
