@@ -40,20 +40,20 @@ struct GroupScratch {
   // The six sample rows between a block's top and bottom: [row][column][image][lane].
   alignas(64) uint16_t samples[6 * kBlockSize * 2 * kMaxGroupBlocks];
   // A part of a sample row, padded for loads that read past it.
-  alignas(64) uint8_t segment[2][(kBlockStep * kMaxGroupBlocks + 32) * sizeof(uint16_t)];
+  alignas(64) uint8_t segment[(kBlockStep * kMaxGroupBlocks + 32) * sizeof(uint16_t)];
   alignas(64) int16_t coefficients[2][kBlockTerms * kMaxGroupBlocks];  // [image][coefficient][lane]
   alignas(64) float threshold[kMaxGroupBlocks];                        // [float lane]
   alignas(64) uint32_t even[kMaxGroupBlocks];                          // the last maps: [float lane]
   alignas(64) uint32_t odd[kMaxGroupBlocks];
   const PlanePair* pair = nullptr;  // of the group at hand
   int blocks = 0;                   // in it
-  bool large_variance = false;      // the last group's quadrants vary too much for a shortcut
   uint64_t live_terms = 0;          // bit k: not all of its blocks' terms k are known to be zero
 
   // Top and bottom sample rows of all groups, by turns: [group][column][image][lane]. A block row's bottom is the top
   // of the next.
   std::unique_ptr<uint16_t[]> edge_memory;
   uint16_t* edge[2] = {nullptr, nullptr};  // aligned
+  std::unique_ptr<bool[]> has_bottom;      // [group]: its bottom row is there
 };
 
 // The arithmetic of a group for one instruction set.

@@ -184,64 +184,62 @@ HWY_INLINE void Transpose8x8(D d, V v[8]) {
   }
 }
 
-using U8 = hn::ScalableTag<uint8_t>;
-using VU8 = hn::Vec<U8>;
+// A row of a group's samples: [column][image][lane].
+constexpr int kColumnSamples = 2 * kLanes;
+constexpr int kRowSamples = kBlockSize * kColumnSamples;
 
-// 16 bytes from the start of blocks `first`, `first` + 8, ..., which lie `block_bytes` apart.
-HWY_INLINE VU8 LoadBlocks(const uint8_t* row, int block_bytes, int first) {
+// Samples are rearranged for at most 16 blocks at a time: longer vectors cost more to fill than they save.
+using PartU8 = hn::CappedTag<uint8_t, 32>;
+using PartU16 = hn::Repartition<uint16_t, PartU8>;
+using PartU32 = hn::Repartition<uint32_t, PartU8>;
+constexpr int kPartLanes = static_cast<int>(hn::MaxLanes(PartU16()));
+
+// 16 bytes from block `first` on and, where vectors hold them, 16 from 8 blocks further on.
+HWY_INLINE hn::Vec<PartU8> LoadBlocks(const uint8_t* row, int block_bytes, int first) {
   const hn::Full128<uint8_t> d;
   const uint8_t* at = row + first * block_bytes;
-#if HWY_MAX_BYTES == 64
-  const hn::Full256<uint8_t> half;
-  return hn::Combine(U8(), hn::Combine(half, hn::LoadU(d, at + 24 * block_bytes), hn::LoadU(d, at + 16 * block_bytes)),
-                     hn::Combine(half, hn::LoadU(d, at + 8 * block_bytes), hn::LoadU(d, at)));
-#elif HWY_MAX_BYTES == 32
-  return hn::Combine(U8(), hn::LoadU(d, at + 8 * block_bytes), hn::LoadU(d, at));
+#if HWY_MAX_BYTES >= 32
+  return hn::Combine(PartU8(), hn::LoadU(d, at + 8 * block_bytes), hn::LoadU(d, at));
 #else
   return hn::LoadU(d, at);
 #endif
 }
 
-// A row of a group's samples: [column][image][lane].
-constexpr int kColumnSamples = 2 * kLanes;
-constexpr int kRowSamples = kBlockSize * kColumnSamples;
-
-// Rearranges a part of a sample row of both images.
-HWY_INLINE void RearrangeBytes(const uint8_t* const source[2], uint16_t* out) {
-  const U8 d;
-  const U16 d16;
-  VU16 v[8];
-  for (int i = 0; i < 8; ++i)
-    v[i] = hn::BitCast(d16, hn::InterleaveLower(d, LoadBlocks(source[0], 7, i), LoadBlocks(source[1], 7, i)));
-  Transpose8x8(d16, v);
-  for (int j = 0; j < 8; ++j) {
-    // Whole vectors are stored: a load of two stores' data would have to wait for both.
-    hn::Store(hn::And(v[j], hn::Set(d16, 0xff)), d16, out + kColumnSamples * j);
-    hn::Store(hn::ShiftRight<8>(v[j]), d16, out + kColumnSamples * j + kLanes);
+// Rearranges a part of a sample row. 16 bytes hold two blocks, whose bytes are first brought together.
+HWY_INLINE void RearrangeBytes(const uint8_t* source, uint16_t* out) {
+  const PartU8 d8;
+  const PartU16 d16;
+  const PartU32 d32;
+  alignas(16) static constexpr uint8_t kPairs[16] = {0, 7, 1, 8, 2, 9, 3, 10, 4, 11, 5, 12, 6, 13, 7, 14};
+  const auto pairs = hn::LoadDup128(d8, kPairs);
+  hn::Vec<PartU16> v[4];
+  for (int i = 0; i < 4; ++i)
+    v[i] = hn::BitCast(d16, hn::TableLookupBytes(LoadBlocks(source, kBlockStep, 2 * i), pairs));
+  const hn::Vec<PartU32> low[2] = {hn::BitCast(d32, hn::InterleaveLower(d16, v[0], v[1])),
+                                   hn::BitCast(d32, hn::InterleaveLower(d16, v[2], v[3]))};
+  const hn::Vec<PartU32> high[2] = {hn::BitCast(d32, hn::InterleaveUpper(d16, v[0], v[1])),
+                                    hn::BitCast(d32, hn::InterleaveUpper(d16, v[2], v[3]))};
+  const hn::Vec<PartU32> columns[4] = {
+      hn::InterleaveLower(d32, low[0], low[1]), hn::InterleaveUpper(d32, low[0], low[1]),
+      hn::InterleaveLower(d32, high[0], high[1]), hn::InterleaveUpper(d32, high[0], high[1])};
+  for (int j = 0; j < 4; ++j) {
+    const hn::Vec<PartU8> two = hn::BitCast(d8, columns[j]);
+    hn::Store(hn::BitCast(d16, hn::InterleaveLower(d8, two, hn::Zero(d8))), d16, out + kColumnSamples * 2 * j);
+    hn::Store(hn::BitCast(d16, hn::InterleaveUpper(d8, two, hn::Zero(d8))), d16, out + kColumnSamples * (2 * j + 1));
   }
 }
 
-HWY_INLINE void RearrangeWords(const uint8_t* const source[2], const int shift[2], int sample_mask, uint16_t* out) {
-  const U16 d16;
-  const VU16 mask = hn::Set(d16, static_cast<uint16_t>(sample_mask));
-  for (int image = 0; image < 2; ++image) {
-    VU16 v[8];
-    for (int i = 0; i < 8; ++i) {
-      v[i] = hn::And(hn::ShiftRightSame(hn::BitCast(d16, LoadBlocks(source[image], 14, i)), shift[image]), mask);
-    }
-    Transpose8x8(d16, v);
-    for (int j = 0; j < 8; ++j) hn::Store(v[j], d16, out + kColumnSamples * j + kLanes * image);
+HWY_INLINE void RearrangeWords(const uint8_t* source, int shift, int sample_mask, uint16_t* out) {
+  const PartU16 d;
+  const auto mask = hn::Set(d, static_cast<uint16_t>(sample_mask));
+  hn::Vec<PartU16> v[8];
+  for (int i = 0; i < 8; ++i) v[i] = hn::BitCast(d, LoadBlocks(source, 2 * kBlockStep, i));
+  if (shift > 0) {
+    for (int i = 0; i < 8; ++i) v[i] = hn::ShiftRightSame(v[i], shift);
   }
-}
-
-HWY_INLINE bool RowsEqual(const uint16_t* row) {
-  const U16 d;
-  VU16 difference = hn::Zero(d);
-  for (int j = 0; j < kBlockSize; ++j) {
-    const uint16_t* column = row + kColumnSamples * j;
-    difference = hn::Or(difference, hn::Xor(hn::Load(d, column), hn::Load(d, column + kLanes)));
-  }
-  return hn::AllTrue(d, hn::Eq(difference, hn::Zero(d)));
+  for (int i = 0; i < 8; ++i) v[i] = hn::And(v[i], mask);
+  Transpose8x8(d, v);
+  for (int j = 0; j < 8; ++j) hn::Store(v[j], d, out + kColumnSamples * j);
 }
 
 // `count` samples of a row, one after the other.
@@ -261,43 +259,61 @@ struct Rows {
   uint16_t* row[kBlockSize];
 };
 
-// Fills `rows`. True if both images are equal. The bottom row of a group is the top row of the group below: it stays
-// in the scratch, in one of two places by turns.
+// Whether a group's samples are surely equal in both images.
+template <typename T>
+HWY_INLINE bool SamplesEqual(const PlanePair& pair, int x, int y, int count) {
+  const PlaneView& reference = pair.reference;
+  const PlaneView& distorted = pair.distorted;
+  if (reference.step != distorted.step || reference.shift != distorted.shift) return false;
+  const size_t bytes = static_cast<size_t>((count - 1) * reference.step + 1) * sizeof(T);
+  for (int i = 0; i < kBlockSize; ++i) {
+    if (std::memcmp(SampleAddress(reference, x, y + i, sizeof(T)), SampleAddress(distorted, x, y + i, sizeof(T)),
+                    bytes) != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Fills `rows`, or returns false if both images are equal. The bottom row of a group is the top row of the group below:
+// it stays in the scratch, in one of two places by turns.
 template <typename T>
 HWY_INLINE bool LoadGroup(const PlanePair& pair, int row, int group, bool follows, GroupScratch* scratch, Rows* rows) {
   const int x = group * kLanes * kBlockStep;
   const int y = row * kBlockStep;
   const int left = pair.reference.width - x;
-  // The last block's load reads 16 bytes: but for a row's last group, those are in the row.
-  const bool inside =
-      left >= (kLanes - 1) * kBlockStep + 16 / static_cast<int>(sizeof(T)) && left > kLanes * kBlockStep;
+  const bool has_top = follows && scratch->has_bottom[group];
+  scratch->has_bottom[group] = !SamplesEqual<T>(pair, x, y, std::min(left, kLanes * kBlockStep + 1));
+  if (!scratch->has_bottom[group]) return false;
+  // The last load reads 16 bytes; they are in the row, but for a row's last group.
+  const bool inside = left >= kLanes * kBlockStep + (sizeof(T) == 1 ? 16 - 2 * kBlockStep : kBlockSize - kBlockStep);
   const int count = std::min(left, kLanes * kBlockStep + kBlockSize);
   const PlaneView* views[2] = {&pair.reference, &pair.distorted};
-  const int shift[2] = {pair.reference.shift, pair.distorted.shift};
   const int sample_mask = (1 << pair.depth) - 1;
   rows->row[0] = scratch->edge[row % 2] + static_cast<size_t>(group) * kRowSamples;
   rows->row[7] = scratch->edge[(row + 1) % 2] + static_cast<size_t>(group) * kRowSamples;
   for (int i = 1; i < 7; ++i) rows->row[i] = scratch->samples + (i - 1) * kRowSamples;
-  const bool copied[2] = {!inside || pair.reference.step != 1, !inside || pair.distorted.step != 1};
-  const int first = follows ? 1 : 0;
-  const uint8_t* at[2] = {SampleAddress(pair.reference, x, y + first, sizeof(T)),
-                          SampleAddress(pair.distorted, x, y + first, sizeof(T))};
-  bool equal = true;
-  for (int i = first; i < kBlockSize; ++i) {
-    const uint8_t* source[2];
-    for (int image = 0; image < 2; ++image) {
-      source[image] = copied[image] ? scratch->segment[image] : at[image];
-      if (copied[image]) CopySamples<T>(at[image], views[image]->step, count, scratch->segment[image]);
-      at[image] += views[image]->stride_bytes;
+  for (int image = 0; image < 2; ++image) {
+    const PlaneView& view = *views[image];
+    const bool copied = !inside || view.step != 1;
+    for (int i = has_top ? 1 : 0; i < kBlockSize; ++i) {
+      const uint8_t* source = SampleAddress(view, x, y + i, sizeof(T));
+      if (copied) {
+        CopySamples<T>(source, view.step, count, scratch->segment);
+        source = scratch->segment;
+      }
+      for (int lane = 0; lane < kLanes; lane += kPartLanes) {
+        const uint8_t* part = source + static_cast<size_t>(lane * kBlockStep) * sizeof(T);
+        uint16_t* out = rows->row[i] + image * kLanes + lane;
+        if (sizeof(T) == 1) {
+          RearrangeBytes(part, out);
+        } else {
+          RearrangeWords(part, view.shift, sample_mask, out);
+        }
+      }
     }
-    if (sizeof(T) == 1) {
-      RearrangeBytes(source, rows->row[i]);
-    } else {
-      RearrangeWords(source, shift, sample_mask, rows->row[i]);
-    }
-    equal = equal && RowsEqual(rows->row[i]);
   }
-  return equal && (!follows || RowsEqual(rows->row[0]));
+  return true;
 }
 
 // Asks for a row of the next group's samples.
@@ -331,42 +347,13 @@ HWY_INLINE NextGroup FindNextGroup(const PlanePair& pair, int row, int group) {
 
 // ---- Transform -------------------------------------------------------------------------------------
 
-// Vectors that go through the transform side by side, so that one's waits are the other's work.
-#if HWY_MAX_BYTES == 64
-constexpr int kTogether = 2;
-#else
-constexpr int kTogether = 1;
-#endif
-
-struct Pack {
-  // Not left to the compiler: GCC compiles an implicit one for no target, and cannot inline it.
-  HWY_INLINE Pack() {}  // NOLINT(modernize-use-equals-default)
-
-  VI16 v[kTogether];
-};
-
-HWY_INLINE Pack operator+(const Pack& a, const Pack& b) {
-  Pack sum;
-  for (int i = 0; i < kTogether; ++i) sum.v[i] = hn::Add(a.v[i], b.v[i]);
-  return sum;
-}
-
-HWY_INLINE Pack operator-(const Pack& a, const Pack& b) {
-  Pack difference;
-  for (int i = 0; i < kTogether; ++i) difference.v[i] = hn::Sub(a.v[i], b.v[i]);
-  return difference;
-}
-
-HWY_INLINE Pack RoundingMultiply(const Pack& a, int factor) {
-  const VI16 f = hn::Set(I16(), static_cast<int16_t>(factor));
-  Pack product;
-  for (int i = 0; i < kTogether; ++i) product.v[i] = hn::MulFixedPoint15(a.v[i], f);
-  return product;
+HWY_INLINE VI16 RoundingMultiply(VI16 a, int factor) {
+  return hn::MulFixedPoint15(a, hn::Set(I16(), static_cast<int16_t>(factor)));
 }
 
 // Lift of block.h for a constant of `kShift` bits.
 template <int kConstant, int kShift>
-HWY_INLINE Pack LiftBy(const Pack& a) {
+HWY_INLINE VI16 LiftBy(VI16 a) {
   constexpr int kScaled = kConstant << (15 - kShift);
   static_assert(kScaled < 32768, "the constant does not fit");
   return RoundingMultiply(a, kScaled);
@@ -374,124 +361,212 @@ HWY_INLINE Pack LiftBy(const Pack& a) {
 
 // Half of block.h. The one multiplication is right from -16383 to 16385.
 template <bool kNotNegative, bool kLarge>
-HWY_INLINE Pack HalfOf(const Pack& a) {
-  if (!kNotNegative && !kLarge) return RoundingMultiply(a, 16383);
-  Pack half;
-  for (int i = 0; i < kTogether; ++i) {
-    const VI16 v = kNotNegative ? a.v[i] : hn::Sub(a.v[i], hn::ShiftRight<15>(a.v[i]));
-    half.v[i] = hn::ShiftRight<1>(v);
-  }
-  return half;
+HWY_INLINE VI16 HalfOf(VI16 a) {
+  if (kNotNegative) return hn::ShiftRight<1>(a);
+  if (kLarge) return hn::ShiftRight<1>(hn::Sub(a, hn::ShiftRight<15>(a)));
+  return RoundingMultiply(a, 16383);
 }
 
 // Transform8 of block.h. `kFirst`: on samples, which are not negative. `kWide`: deeper than 10 bits. The same steps,
 // but the odd outputs' long chain comes as early as it can and the even outputs' short ones between its waits.
 template <bool kFirst, bool kWide>
-HWY_INLINE void TransformPacks(const Pack x[8], Pack y[8]) {
+HWY_INLINE void TransformVectors(const VI16 x[8], VI16 y[8]) {
   constexpr bool kLarge = kWide && !kFirst;
-  Pack t0 = x[0], t1 = x[7], t2 = x[2], t3 = x[5], t4 = x[1], t5 = x[6], t6 = x[3], t7 = x[4];
-  t4 = t4 + t5;
-  const Pack h4 = HalfOf<kFirst, kLarge>(t4);
-  t3 = t2 - t3;
-  const Pack h3 = HalfOf<false, kLarge>(t3);
-  t1 = t0 - t1;
-  const Pack h1 = HalfOf<false, kLarge>(t1);
-  t5 = t5 - h4;
-  t6 = t6 + t7;
-  const Pack h6 = HalfOf<kFirst, kLarge>(t6);
-  t3 = t3 + LiftBy<19195, 15>(t5);
-  t2 = t2 - h3;
-  t0 = t0 - h1;
-  t7 = h6 - t7;
-  t2 = h4 - t2;
-  t0 = t0 + h6;
-  t5 = t5 + LiftBy<11585, 14>(t3);
-  t4 = t2 - t4;
-  t6 = t0 - t6;
-  t0 = t0 - LiftBy<13573, 15>(t4);
-  t6 = t6 - LiftBy<21895, 15>(t2);
-  t3 = t3 - LiftBy<7489, 13>(t5);
-  t7 = HalfOf<false, kLarge>(t5) - t7;
-  t4 = t4 + LiftBy<11585, 14>(t0);
-  t2 = t2 + LiftBy<15137, 14>(t6);
+  VI16 t0 = x[0], t1 = x[7], t2 = x[2], t3 = x[5], t4 = x[1], t5 = x[6], t6 = x[3], t7 = x[4];
+  t4 = hn::Add(t4, t5);
+  const VI16 h4 = HalfOf<kFirst, kLarge>(t4);
+  t3 = hn::Sub(t2, t3);
+  const VI16 h3 = HalfOf<false, kLarge>(t3);
+  t1 = hn::Sub(t0, t1);
+  const VI16 h1 = HalfOf<false, kLarge>(t1);
+  t5 = hn::Sub(t5, h4);
+  t6 = hn::Add(t6, t7);
+  const VI16 h6 = HalfOf<kFirst, kLarge>(t6);
+  t3 = hn::Add(t3, LiftBy<19195, 15>(t5));
+  t2 = hn::Sub(t2, h3);
+  t0 = hn::Sub(t0, h1);
+  t7 = hn::Sub(h6, t7);
+  t2 = hn::Sub(h4, t2);
+  t0 = hn::Add(t0, h6);
+  t5 = hn::Add(t5, LiftBy<11585, 14>(t3));
+  t4 = hn::Sub(t2, t4);
+  t6 = hn::Sub(t0, t6);
+  t0 = hn::Sub(t0, LiftBy<13573, 15>(t4));
+  t6 = hn::Sub(t6, LiftBy<21895, 15>(t2));
+  t3 = hn::Sub(t3, LiftBy<7489, 13>(t5));
+  t7 = hn::Sub(HalfOf<false, kLarge>(t5), t7);
+  t4 = hn::Add(t4, LiftBy<11585, 14>(t0));
+  t2 = hn::Add(t2, LiftBy<15137, 14>(t6));
   y[4] = t4;
   y[2] = t2;
-  t3 = h1 - t3;
-  t5 = t5 - t7;
-  t1 = t1 - t3;
-  t5 = t5 + LiftBy<2485, 13>(t3);
-  t7 = t7 + LiftBy<3227, 15>(t1);
-  y[0] = t0 - LiftBy<13573, 15>(t4);
-  y[6] = t6 - LiftBy<21895, 15>(t2);
-  t3 = t3 - LiftBy<18205, 15>(t5);
-  t1 = t1 - LiftBy<6393, 15>(t7);
+  t3 = hn::Sub(h1, t3);
+  t5 = hn::Sub(t5, t7);
+  t1 = hn::Sub(t1, t3);
+  t5 = hn::Add(t5, LiftBy<2485, 13>(t3));
+  t7 = hn::Add(t7, LiftBy<3227, 15>(t1));
+  y[0] = hn::Sub(t0, LiftBy<13573, 15>(t4));
+  y[6] = hn::Sub(t6, LiftBy<21895, 15>(t2));
+  t3 = hn::Sub(t3, LiftBy<18205, 15>(t5));
+  t1 = hn::Sub(t1, LiftBy<6393, 15>(t7));
   y[3] = t3;
   y[1] = t1;
-  y[5] = t5 + LiftBy<2485, 13>(t3);
-  y[7] = t7 + LiftBy<3227, 15>(t1);
+  y[5] = hn::Add(t5, LiftBy<2485, 13>(t3));
+  y[7] = hn::Add(t7, LiftBy<3227, 15>(t1));
 }
 
 HWY_INLINE VI16 LoadSamples(const uint16_t* column) { return hn::BitCast(I16(), hn::Load(U16(), column)); }
 
-// Transforms `kTogether` images' blocks from `image` on and sums their quadrants: rows 0 to 3 are quadrants 0 and 2.
-// The second pass is done in place: a group's memory should stay in the first level cache.
+// Adds `a`'s and `b`'s squares to the two halves' sums.
+HWY_INLINE void AddSquares(VI16 a, VI16 b, VI32& lower, VI32& upper) {
+  const I32 d;
+#if HWY_ARCH_ARM
+  lower = hn::ReorderWidenMulAccumulate(d, a, a, lower, upper);
+  lower = hn::ReorderWidenMulAccumulate(d, b, b, lower, upper);
+#else
+  VI32 unused = hn::Zero(d);
+  const VI16 lower_pairs = Interleave<0>(I16(), a, b);
+  const VI16 upper_pairs = Interleave<1>(I16(), a, b);
+  lower = hn::ReorderWidenMulAccumulate(d, lower_pairs, lower_pairs, lower, unused);
+  upper = hn::ReorderWidenMulAccumulate(d, upper_pairs, upper_pairs, upper, unused);
+#endif
+}
+
+// The sums and, by halves, the sums of squares of an image's samples, [quadrant].
+struct Quadrants {
+  // Not left to the compiler: GCC compiles an implicit one for no target, and cannot inline it.
+  HWY_INLINE Quadrants() {}  // NOLINT(modernize-use-equals-default)
+
+  VU16 sum[4];
+  VI32 squares[4][2];
+};
+
+// Transforms the columns of an image's samples and sums its quadrants: rows 0 to 3 are quadrants 0 and 2.
 template <bool kWide>
-HWY_INLINE void TransformGroup(const Rows& rows, int image, const NextGroup& next, GroupScratch* scratch,
-                               VU16 quadrant_sum[2][4]) {
+HWY_INLINE void TransformColumns(const Rows& rows, int image, const NextGroup& next, GroupScratch* scratch,
+                                 Quadrants* quadrants) {
   const I16 d;
   for (int right = 0; right < 2; ++right) {
-    Pack top, low;
-    for (int i = 0; i < kTogether; ++i) top.v[i] = low.v[i] = hn::Zero(d);
+    VI16 top = hn::Zero(d), low = hn::Zero(d);
+    VI32 top_lower = hn::Zero(I32()), top_upper = hn::Zero(I32());
+    VI32 low_lower = hn::Zero(I32()), low_upper = hn::Zero(I32());
     for (int c = 4 * right; c < 4 * right + 4; ++c) {
-      for (int i = 0; i < kTogether; ++i) next.PrefetchRow(image + i, c);
-      Pack x[8], y[8];
-      for (int k = 0; k < 8; ++k) {
-        for (int i = 0; i < kTogether; ++i) x[k].v[i] = LoadSamples(rows.row[k] + (2 * c + image + i) * kLanes);
-      }
-      top = top + ((x[0] + x[1]) + (x[2] + x[3]));
-      low = low + ((x[4] + x[5]) + (x[6] + x[7]));
-      TransformPacks<true, kWide>(x, y);
-      for (int k = 0; k < 8; ++k) {
-        for (int i = 0; i < kTogether; ++i)
-          hn::Store(y[k].v[i], d, scratch->coefficients[image + i] + (8 * k + c) * kLanes);
-      }
+      next.PrefetchRow(image, c);
+      VI16 x[8], y[8];
+      for (int k = 0; k < 8; ++k) x[k] = LoadSamples(rows.row[k] + (2 * c + image) * kLanes);
+      top = hn::Add(top, hn::Add(hn::Add(x[0], x[1]), hn::Add(x[2], x[3])));
+      low = hn::Add(low, hn::Add(hn::Add(x[4], x[5]), hn::Add(x[6], x[7])));
+      AddSquares(x[0], x[1], top_lower, top_upper);
+      AddSquares(x[2], x[3], top_lower, top_upper);
+      AddSquares(x[4], x[5], low_lower, low_upper);
+      AddSquares(x[6], x[7], low_lower, low_upper);
+      TransformVectors<true, kWide>(x, y);
+      for (int k = 0; k < 8; ++k) hn::Store(y[k], d, scratch->coefficients[image] + (8 * k + c) * kLanes);
     }
-    for (int i = 0; i < kTogether; ++i) {
-      quadrant_sum[image + i][2 * right] = hn::BitCast(U16(), top.v[i]);
-      quadrant_sum[image + i][2 * right + 1] = hn::BitCast(U16(), low.v[i]);
-    }
-  }
-  for (int k = 0; k < kBlockSize; ++k) {
-    Pack x[8], y[8];
-    for (int n = 0; n < 8; ++n) {
-      for (int i = 0; i < kTogether; ++i)
-        x[n].v[i] = hn::Load(d, scratch->coefficients[image + i] + (8 * k + n) * kLanes);
-    }
-    TransformPacks<false, kWide>(x, y);
-    for (int n = 0; n < 8; ++n) {
-      for (int i = 0; i < kTogether; ++i) {
-        hn::Store(y[n].v[i], d, scratch->coefficients[image + i] + (8 * k + n) * kLanes);
-      }
-    }
+    quadrants->sum[2 * right] = hn::BitCast(U16(), top);
+    quadrants->sum[2 * right + 1] = hn::BitCast(U16(), low);
+    quadrants->squares[2 * right][0] = top_lower;
+    quadrants->squares[2 * right][1] = top_upper;
+    quadrants->squares[2 * right + 1][0] = low_lower;
+    quadrants->squares[2 * right + 1][1] = low_upper;
   }
 }
+
+// Transforms the rows that TransformColumns left, in place: a group's memory should stay in the first level cache.
+template <bool kWide>
+HWY_INLINE void TransformRows(int16_t* coefficients) {
+  const I16 d;
+  for (int k = 0; k < kBlockSize; ++k) {
+    int16_t* row = coefficients + k * kBlockSize * kLanes;
+    VI16 x[8], y[8];
+    for (int n = 0; n < 8; ++n) x[n] = hn::Load(d, row + n * kLanes);
+    TransformVectors<false, kWide>(x, y);
+    for (int n = 0; n < 8; ++n) hn::Store(y[n], d, row + n * kLanes);
+  }
+}
+
+// Lanes in which a coefficient other than DC differs.
+HWY_INLINE VI16 AcDifferences(const GroupScratch& scratch) {
+  const I16 d;
+  VI16 differences = hn::Zero(d);
+  for (int k = 1; k < kBlockTerms; ++k) {
+    differences = hn::Or(differences, hn::Xor(hn::Load(d, scratch.coefficients[0] + k * kLanes),
+                                              hn::Load(d, scratch.coefficients[1] + k * kLanes)));
+  }
+  return differences;
+}
+
+HWY_INLINE bool NoneSet(VI16 v) { return hn::AllTrue(I16(), hn::Eq(v, hn::Zero(I16()))); }
 
 HWY_INLINE bool AcEqual(const GroupScratch& scratch) {
   const I16 d;
-  const int16_t* reference = scratch.coefficients[0];
-  const int16_t* distorted = scratch.coefficients[1];
-  for (int row = 0; row < kBlockSize; ++row) {
-    VI16 difference = hn::Zero(d);
-    for (int k = 8 * row + (row == 0); k < 8 * row + 8; ++k) {
-      difference =
-          hn::Or(difference, hn::Xor(hn::Load(d, reference + k * kLanes), hn::Load(d, distorted + k * kLanes)));
-    }
-    if (!hn::AllTrue(d, hn::Eq(difference, hn::Zero(d)))) return false;
-  }
-  return true;
+  // Seldom more than the first is to be looked at.
+  const VI16 first = hn::Load(d, scratch.coefficients[0] + kLanes);
+  return NoneSet(hn::Xor(first, hn::Load(d, scratch.coefficients[1] + kLanes))) && NoneSet(AcDifferences(scratch));
+}
+
+// Two halves' masks as one vector of 16-bit lanes.
+HWY_INLINE VI16 NarrowMasks(hn::Mask<F32> lower, hn::Mask<F32> upper) {
+  const I32 d;
+  return hn::ReorderDemote2To(I16(), hn::VecFromMask(d, hn::RebindMask(d, lower)),
+                              hn::VecFromMask(d, hn::RebindMask(d, upper)));
 }
 
 // ---- Activity --------------------------------------------------------------------------------------
+
+// A block's and its quadrants' variances, before they are scaled.
+struct Variances {
+  HWY_INLINE Variances() {}  // NOLINT(modernize-use-equals-default)
+
+  VF32 block[2];        // [half]
+  VF32 quadrant[4][2];  // [quadrant][half]
+};
+
+// BlockActivity of block.h.
+HWY_INLINE VF32 ActivityOf(const Variances& variances, int half) {
+  const F32 d;
+  const VF32 total = hn::Mul(variances.block[half], hn::Set(d, kVarianceScale64));
+  const VF32 scale = hn::Set(d, kVarianceScale16);
+  VF32 sum = hn::Mul(variances.quadrant[0][half], scale);
+  for (int q = 1; q < 4; ++q) sum = hn::Add(sum, hn::Mul(variances.quadrant[q][half], scale));
+  return hn::IfThenElse(hn::Gt(total, hn::Zero(d)), hn::Div(sum, total), total);
+}
+
+template <int kHalf>
+HWY_INLINE VI32 WideSum(VU16 sum) {
+  return hn::BitCast(I32(), Interleave<kHalf>(U16(), sum, hn::Zero(U16())));
+}
+
+// Variances from sums. Their chains in block.h add multiples of 1/256 for a quadrant and of 1/4096 for a block, and are
+// exact below kExactQuadrant and kExactBlock: these are then the same floats. Above, they differ from the chains by
+// fewer than 100 roundings. A block's is not below its quadrants' sum: if it is exact, so are they.
+constexpr float kExactQuadrant = 65536.0f;
+constexpr float kExactBlock = 4096.0f;
+constexpr float kLeastVariance = 0x1p-20f;  // of a block that is not constant, and less
+
+template <int kHalf>
+HWY_INLINE void VariancesOfSums(const Quadrants& quadrants, Variances* variances) {
+  const F32 d;
+  VI32 sum[4];
+  VF32 within[4];  // the sum of squared deviations from the quadrant's mean, times 16: an integer below 2^31
+  for (int q = 0; q < 4; ++q) {
+    const VU16 s = quadrants.sum[q];
+    const VU32 square = hn::BitCast(U32(), Interleave<kHalf>(U16(), hn::Mul(s, s), hn::MulHigh(s, s)));
+    const VU32 squares = hn::BitCast(U32(), quadrants.squares[q][kHalf]);
+    within[q] = hn::ConvertTo(d, hn::BitCast(I32(), hn::Sub(hn::ShiftLeft<4>(squares), square)));
+    variances->quadrant[q][kHalf] = hn::Mul(within[q], hn::Set(d, 1.0f / 16));
+    sum[q] = WideSum<kHalf>(s);
+  }
+  // And those of the quadrants' means from the block's: no difference of large numbers is taken.
+  const VI32 left = hn::Add(sum[0], sum[1]), right = hn::Add(sum[2], sum[3]);
+  const VI32 left_step = hn::Sub(sum[0], sum[1]), right_step = hn::Sub(sum[2], sum[3]);
+  const VF32 across = hn::ConvertTo(d, hn::Sub(left, right));
+  const VF32 down = hn::ConvertTo(d, hn::Add(left_step, right_step));
+  const VF32 crossed = hn::ConvertTo(d, hn::Sub(left_step, right_step));
+  const VF32 between = hn::Add(hn::Add(hn::Mul(across, across), hn::Mul(down, down)), hn::Mul(crossed, crossed));
+  const VF32 all_within = hn::Add(hn::Add(within[0], within[1]), hn::Add(within[2], within[3]));
+  variances->block[kHalf] =
+      hn::Add(hn::Mul(all_within, hn::Set(d, 1.0f / 16)), hn::Mul(between, hn::Set(d, 1.0f / 64)));
+}
 
 // Samples as floats, shifted by an offset that their means share, so that deviations are right: up to 10
 // bits deep, a sample (scaled by 64) or a mean (in 64ths) is the low half of the pattern of 2^17 + value.
@@ -515,11 +590,6 @@ HWY_INLINE VF32 MeanFloats(VU16 sum) {
   static_assert(kCountBits <= kOffsetScaleBits, "the mean needs more bits");
   return hn::BitCast(
       F32(), Interleave<kHalf>(d, hn::ShiftLeft<kOffsetScaleBits - kCountBits>(sum), hn::Set(d, kOffsetPattern)));
-}
-
-template <int kHalf>
-HWY_INLINE VI32 WideSum(VU16 sum) {
-  return hn::BitCast(I32(), Interleave<kHalf>(U16(), sum, hn::Zero(U16())));
 }
 
 template <int kHalf, bool kWide>
@@ -551,109 +621,48 @@ HWY_INLINE void AddDeviation(VF32 sample, VF32 mean, VF32& variance) {
   variance = hn::Add(variance, hn::Mul(deviation, deviation));
 }
 
-// Sums of `a`'s and `b`'s squares.
-HWY_INLINE void AddSquares(VI16 a, VI16 b, VI32& lower, VI32& upper) {
-  const I32 d;
-#if HWY_ARCH_ARM
-  lower = hn::ReorderWidenMulAccumulate(d, a, a, lower, upper);
-  lower = hn::ReorderWidenMulAccumulate(d, b, b, lower, upper);
-#else
-  VI32 unused = hn::Zero(d);
-  const VI16 lower_pairs = Interleave<0>(I16(), a, b);
-  const VI16 upper_pairs = Interleave<1>(I16(), a, b);
-  lower = hn::ReorderWidenMulAccumulate(d, lower_pairs, lower_pairs, lower, unused);
-  upper = hn::ReorderWidenMulAccumulate(d, upper_pairs, upper_pairs, upper, unused);
-#endif
-}
-
-// A quadrant's variance from its sum and its sum of squares, as exact as the chain of squared deviations is while the
-// result is below kExactVariance: up to there, all that the chain adds are multiples of 1/256 below 2^16.
-constexpr float kExactVariance = 65536.0f;
-
-template <int kHalf>
-HWY_INLINE VF32 VarianceOfSums(VU16 sum, VI32 squares) {
+// The variances by their chains, of the distorted image in the lanes that `distorted` marks and of the reference in the
+// others. `kQuadrants`: the quadrants' as well.
+template <bool kWide, bool kQuadrants>
+HWY_INLINE void VariancesByChains(const Rows& rows, const Quadrants quadrants[2], hn::Mask<I16> distorted,
+                                  Variances* variances) {
   const F32 d;
-  const VF32 s = hn::ConvertTo(d, WideSum<kHalf>(sum));
-  return hn::Sub(hn::ConvertTo(d, squares), hn::Mul(hn::Mul(s, s), hn::Set(d, 1.0f / 16)));
-}
-
-HWY_INLINE VF32 ActivityOf(VF32 variance, const VF32 quadrant_variance[4]) {
-  const F32 d;
-  const VF32 total = hn::Mul(variance, hn::Set(d, kVarianceScale64));
-  const VF32 scale = hn::Set(d, kVarianceScale16);
-  VF32 sum = hn::Add(hn::Mul(quadrant_variance[0], scale), hn::Mul(quadrant_variance[1], scale));
-  sum = hn::Add(sum, hn::Mul(quadrant_variance[2], scale));
-  sum = hn::Add(sum, hn::Mul(quadrant_variance[3], scale));
-  return hn::IfThenElse(hn::Gt(total, hn::Zero(d)), hn::Div(sum, total), total);
-}
-
-// BlockActivity of block.h of both images' blocks, which take turns: a chain has to wait for itself. `kSums`: quadrants
-// by VarianceOfSums, else by their chains. False if VarianceOfSums does not do for them.
-template <bool kWide, bool kSums>
-HWY_INLINE bool Activity(const Rows& rows, const VU16 quadrant_sum[2][4], VF32 activity[2][2]) {
-  const F32 d;
-  VF32 lower_mean[2], upper_mean[2], lower_quadrant_mean[2][4], upper_quadrant_mean[2][4];
-  VF32 lower_variance[2], upper_variance[2], lower_quadrant[2][4], upper_quadrant[2][4];
-  for (int image = 0; image < 2; ++image) {
-    Means<0, kWide>(quadrant_sum[image], &lower_mean[image], lower_quadrant_mean[image]);
-    Means<1, kWide>(quadrant_sum[image], &upper_mean[image], upper_quadrant_mean[image]);
-    lower_variance[image] = upper_variance[image] = hn::Zero(d);
+  VU16 sum[4];
+  for (int q = 0; q < 4; ++q) {
+    sum[q] = hn::IfThenElse(hn::RebindMask(U16(), distorted), quadrants[1].sum[q], quadrants[0].sum[q]);
   }
+  VF32 lower_mean, upper_mean, lower_quadrant_mean[4], upper_quadrant_mean[4];
+  Means<0, kWide>(sum, &lower_mean, lower_quadrant_mean);
+  Means<1, kWide>(sum, &upper_mean, upper_quadrant_mean);
+  VF32 lower = hn::Zero(d), upper = hn::Zero(d);
   for (int bottom = 0; bottom < 2; ++bottom) {
-    VF32 lower_chain[2][2], upper_chain[2][2];  // [image][right]
-    VI32 lower_squares[2][2], upper_squares[2][2];
-    for (int image = 0; image < 2; ++image) {
-      for (int right = 0; right < 2; ++right) {
-        lower_chain[image][right] = upper_chain[image][right] = hn::Zero(d);
-        lower_squares[image][right] = upper_squares[image][right] = hn::Zero(I32());
-      }
-    }
+    VF32 lower_quadrant[2] = {hn::Zero(d), hn::Zero(d)};
+    VF32 upper_quadrant[2] = {hn::Zero(d), hn::Zero(d)};
     for (int i = 4 * bottom; i < 4 * bottom + 4; ++i) {
-      const uint16_t* row = rows.row[i];
       for (int right = 0; right < 2; ++right) {
         const int q = bottom + 2 * right;
-        for (int j = 4 * right; j < 4 * right + 4; j += 2) {
-          for (int image = 0; image < 2; ++image) {
-            const VI16 first = LoadSamples(row + j * kColumnSamples + image * kLanes);
-            const VI16 second = LoadSamples(row + (j + 1) * kColumnSamples + image * kLanes);
-            const VF32 lower_first = SampleFloats<0, kWide>(first), upper_first = SampleFloats<1, kWide>(first);
-            const VF32 lower_second = SampleFloats<0, kWide>(second), upper_second = SampleFloats<1, kWide>(second);
-            AddDeviation(lower_first, lower_mean[image], lower_variance[image]);
-            AddDeviation(upper_first, upper_mean[image], upper_variance[image]);
-            AddDeviation(lower_second, lower_mean[image], lower_variance[image]);
-            AddDeviation(upper_second, upper_mean[image], upper_variance[image]);
-            if (kSums) {
-              AddSquares(first, second, lower_squares[image][right], upper_squares[image][right]);
-            } else {
-              AddDeviation(lower_first, lower_quadrant_mean[image][q], lower_chain[image][right]);
-              AddDeviation(upper_first, upper_quadrant_mean[image][q], upper_chain[image][right]);
-              AddDeviation(lower_second, lower_quadrant_mean[image][q], lower_chain[image][right]);
-              AddDeviation(upper_second, upper_quadrant_mean[image][q], upper_chain[image][right]);
-            }
+        for (int j = 4 * right; j < 4 * right + 4; ++j) {
+          const uint16_t* column = rows.row[i] + j * kColumnSamples;
+          const VI16 samples = hn::IfThenElse(distorted, LoadSamples(column + kLanes), LoadSamples(column));
+          const VF32 lower_samples = SampleFloats<0, kWide>(samples), upper_samples = SampleFloats<1, kWide>(samples);
+          AddDeviation(lower_samples, lower_mean, lower);
+          AddDeviation(upper_samples, upper_mean, upper);
+          if (kQuadrants) {
+            AddDeviation(lower_samples, lower_quadrant_mean[q], lower_quadrant[right]);
+            AddDeviation(upper_samples, upper_quadrant_mean[q], upper_quadrant[right]);
           }
         }
       }
     }
-    for (int image = 0; image < 2; ++image) {
+    if (kQuadrants) {
       for (int right = 0; right < 2; ++right) {
-        const int q = bottom + 2 * right;
-        const VU16 sum = quadrant_sum[image][q];
-        lower_quadrant[image][q] =
-            kSums ? VarianceOfSums<0>(sum, lower_squares[image][right]) : lower_chain[image][right];
-        upper_quadrant[image][q] =
-            kSums ? VarianceOfSums<1>(sum, upper_squares[image][right]) : upper_chain[image][right];
+        variances->quadrant[bottom + 2 * right][0] = lower_quadrant[right];
+        variances->quadrant[bottom + 2 * right][1] = upper_quadrant[right];
       }
     }
   }
-  VF32 largest = hn::Zero(d);
-  for (int image = 0; image < 2; ++image) {
-    for (int q = 0; q < 4; ++q) {
-      largest = hn::Max(largest, hn::Max(lower_quadrant[image][q], upper_quadrant[image][q]));
-    }
-    activity[image][0] = ActivityOf(lower_variance[image], lower_quadrant[image]);
-    activity[image][1] = ActivityOf(upper_variance[image], upper_quadrant[image]);
-  }
-  return hn::AllTrue(d, hn::Lt(largest, hn::Set(d, kExactVariance)));
+  variances->block[0] = lower;
+  variances->block[1] = upper;
 }
 
 // ---- Masking ---------------------------------------------------------------------------------------
@@ -716,21 +725,85 @@ HWY_INLINE void Energy(const GroupScratch& scratch, VF32 energy[2][2]) {
   }
 }
 
-// Fills the scratch's thresholds.
-template <typename T, bool kWide>
-HWY_INLINE void Thresholds(const Rows& rows, const VU16 quadrant_sum[2][4], GroupScratch* scratch) {
+// Of each lane's image: the distorted where `distorted` says so, else the reference.
+template <bool kWide>
+HWY_INLINE void Strength(const Rows& rows, const Quadrants quadrants[2], const Variances from_sums[2],
+                         const VF32 energy[2][2], hn::Mask<F32> lower_distorted, hn::Mask<F32> upper_distorted,
+                         VF32 strength[2]) {
   const F32 d;
-  VF32 activity[2][2], energy[2][2];  // [image][half]
-  if (sizeof(T) != 1 || scratch->large_variance || !Activity<kWide, true>(rows, quadrant_sum, activity)) {
-    // What one group needs, the next is likely to need.
-    scratch->large_variance = !Activity<kWide, false>(rows, quadrant_sum, activity);
-  }
-  Energy<T>(*scratch, energy);
+  const hn::Mask<F32> distorted[2] = {lower_distorted, upper_distorted};
+  Variances variances;
+  VF32 largest = hn::Zero(d), largest_quadrant = hn::Zero(d);
   for (int half = 0; half < 2; ++half) {
-    const VF32 reference = hn::Sqrt(hn::Mul(energy[0][half], activity[0][half]));
-    const VF32 distorted = hn::Sqrt(hn::Mul(energy[1][half], activity[1][half]));
-    const VF32 scale = hn::Set(d, static_cast<float>(1 / kThresholdDivisor));
-    hn::Store(hn::Mul(hn::Max(reference, distorted), scale), d, scratch->threshold + half * kFloatLanes);
+    variances.block[half] = hn::IfThenElse(distorted[half], from_sums[1].block[half], from_sums[0].block[half]);
+    largest = hn::Max(largest, variances.block[half]);
+    for (int q = 0; q < 4; ++q) {
+      variances.quadrant[q][half] =
+          hn::IfThenElse(distorted[half], from_sums[1].quadrant[q][half], from_sums[0].quadrant[q][half]);
+      largest_quadrant = hn::Max(largest_quadrant, variances.quadrant[q][half]);
+    }
+  }
+  if (!hn::AllTrue(d, hn::Lt(largest, hn::Set(d, kExactBlock)))) {
+    const hn::Mask<I16> narrow = hn::MaskFromVec(NarrowMasks(lower_distorted, upper_distorted));
+    if (hn::AllTrue(d, hn::Lt(largest_quadrant, hn::Set(d, kExactQuadrant)))) {
+      VariancesByChains<kWide, false>(rows, quadrants, narrow, &variances);
+    } else {
+      VariancesByChains<kWide, true>(rows, quadrants, narrow, &variances);
+    }
+  }
+  for (int half = 0; half < 2; ++half) {
+    const VF32 e = hn::IfThenElse(distorted[half], energy[1][half], energy[0][half]);
+    strength[half] = hn::Mul(e, ActivityOf(variances, half));
+  }
+}
+
+// Strengths this much apart, relatively, are in the order in which sums put them: these are off by less than half of
+// it.
+constexpr float kStrengthDoubt = 0x1p-15f;
+
+// Fills the scratch's thresholds: the larger image's of MaskingThreshold of block.h. Only that image's variances need
+// chains, if any; which one it is, sums tell.
+template <bool kWide>
+HWY_INLINE void Thresholds(const Rows& rows, const Quadrants quadrants[2], const VF32 energy[2][2],
+                           GroupScratch* scratch) {
+  const F32 d;
+  Variances from_sums[2];
+  for (int image = 0; image < 2; ++image) {
+    VariancesOfSums<0>(quadrants[image], &from_sums[image]);
+    VariancesOfSums<1>(quadrants[image], &from_sums[image]);
+  }
+  hn::Mask<F32> distorted[2], doubtful[2];
+  for (int half = 0; half < 2; ++half) {
+    // Both strengths times both blocks' variances: nothing is divided. A constant block has no strength.
+    VF32 scaled[2];
+    for (int image = 0; image < 2; ++image) {
+      const VF32* quadrant[4] = {from_sums[image].quadrant[0], from_sums[image].quadrant[1],
+                                 from_sums[image].quadrant[2], from_sums[image].quadrant[3]};
+      const VF32 sum =
+          hn::Add(hn::Add(quadrant[0][half], quadrant[1][half]), hn::Add(quadrant[2][half], quadrant[3][half]));
+      const VF32 other = hn::Max(from_sums[1 - image].block[half], hn::Set(d, kLeastVariance));
+      scaled[image] = hn::Mul(hn::Mul(energy[image][half], sum), other);
+    }
+    distorted[half] = hn::Lt(scaled[0], scaled[1]);
+    doubtful[half] = hn::Lt(hn::Abs(hn::Sub(scaled[0], scaled[1])),
+                            hn::Mul(hn::Max(scaled[0], scaled[1]), hn::Set(d, kStrengthDoubt)));
+  }
+  VI16 doubt = NarrowMasks(doubtful[0], doubtful[1]);
+  // Where coefficients are equal the threshold hides nothing, whatever it is.
+  if (!NoneSet(doubt)) doubt = hn::And(doubt, AcDifferences(*scratch));
+  VF32 strength[2];
+  if (NoneSet(doubt)) {
+    Strength<kWide>(rows, quadrants, from_sums, energy, distorted[0], distorted[1], strength);
+  } else {
+    VF32 other[2];
+    const hn::Mask<F32> none = hn::Lt(hn::Zero(d), hn::Zero(d)), all = hn::Eq(hn::Zero(d), hn::Zero(d));
+    Strength<kWide>(rows, quadrants, from_sums, energy, none, none, strength);
+    Strength<kWide>(rows, quadrants, from_sums, energy, all, all, other);
+    for (int half = 0; half < 2; ++half) strength[half] = hn::Max(strength[half], other[half]);
+  }
+  const VF32 scale = hn::Set(d, static_cast<float>(1 / kThresholdDivisor));
+  for (int half = 0; half < 2; ++half) {
+    hn::Store(hn::Mul(hn::Sqrt(strength[half]), scale), d, scratch->threshold + half * kFloatLanes);
   }
 }
 
@@ -744,6 +817,53 @@ HWY_INLINE VU16 Difference(const GroupScratch& scratch, int k) {
                                 : hn::Abs(hn::Sub(reference, distorted));
   return hn::BitCast(U16(), difference);
 }
+
+// Whether a difference exceeds a bound, in signed lanes: a bound that does not fit is taken for a negative one.
+template <bool kWide>
+HWY_INLINE hn::Mask<I16> Exceeds(VU16 difference, VU16 bound) {
+  if (kWide) difference = hn::Min(difference, hn::Set(U16(), 32767));
+  return hn::Gt(hn::BitCast(I16(), difference), hn::BitCast(I16(), bound));
+}
+
+// Collects a bit for each coefficient, from the last to the first of every 16: whether it is set in any lane.
+class LiveTerms {
+ public:
+  HWY_INLINE LiveTerms() {
+    for (VU16& bits : bits_) bits = hn::Zero(U16());
+  }
+
+  // Coefficient 16 * i + bit.
+  HWY_INLINE void Push(int i, [[maybe_unused]] int bit, hn::Mask<I16> live) {
+#if HWY_MAX_BYTES == 64
+    // A mask is no vector there, but a register of bits.
+    any_ |= static_cast<uint64_t>(!hn::AllFalse(I16(), live)) << (16 * i + bit);
+#else
+    bits_[i] = hn::Sub(hn::Add(bits_[i], bits_[i]), hn::BitCast(U16(), hn::VecFromMask(I16(), live)));
+#endif
+  }
+
+  HWY_INLINE uint64_t Any() const {
+    const U16 d;
+    const U32 d32;
+    const hn::RepartitionToWide<U32> d64;
+    VU32 pairs[2];
+    for (int i = 0; i < 2; ++i) {
+      pairs[i] = hn::BitCast(d32, hn::Or(hn::InterleaveLower(d, bits_[2 * i], bits_[2 * i + 1]),
+                                         hn::InterleaveUpper(d, bits_[2 * i], bits_[2 * i + 1])));
+    }
+    alignas(64) uint64_t lanes[kLanes / 4];
+    hn::Store(hn::BitCast(d64, hn::Or(hn::InterleaveLower(d32, pairs[0], pairs[1]),
+                                      hn::InterleaveUpper(d32, pairs[0], pairs[1]))),
+              d64, lanes);
+    uint64_t any = any_;
+    for (uint64_t lane : lanes) any |= lane;
+    return any;
+  }
+
+ private:
+  VU16 bits_[4];
+  uint64_t any_ = 0;
+};
 
 // Most terms of high frequencies are zero, in all blocks of a group: their differences do not exceed what the threshold
 // hides, not even a lower bound of it. That bound takes one 16-bit multiplication; a zero term changes no sum.
@@ -760,15 +880,16 @@ HWY_INLINE void FindLiveTerms(GroupScratch* scratch) {
   const VF32 upper = hn::Min(hn::Mul(hn::Load(d, scratch->threshold + kFloatLanes), scale), most);
   const VU16 threshold =
       hn::BitCast(d16, hn::ReorderDemote2To(I16(), hn::ConvertTo(I32(), lower), hn::ConvertTo(I32(), upper)));
-  uint64_t live = 1;
-#pragma GCC unroll 9
-  for (int k = 1; k < kBlockTerms; ++k) {
-    VU16 hidden = hn::MulHigh(threshold, hn::BitCast(d16, hn::Set(U32(), factors[k])));
-    if (sizeof(T) > 1) hidden = hn::ShiftLeftSame(hidden, shift);
-    const VU16 excess = hn::SaturatedSub(Difference<kWide>(*scratch, k), hidden);
-    live |= static_cast<uint64_t>(!hn::AllTrue(d16, hn::Eq(excess, hn::Zero(d16)))) << k;
+  LiveTerms live;
+  for (int bit = 15; bit >= 0; --bit) {
+    for (int i = 0; i < 4; ++i) {
+      const int k = 16 * i + bit;
+      VU16 hidden = hn::MulHigh(threshold, hn::BitCast(d16, hn::Set(U32(), factors[k])));
+      if (sizeof(T) > 1) hidden = hn::ShiftLeftSame(hidden, shift);
+      live.Push(i, bit, Exceeds<kWide>(Difference<kWide>(*scratch, k), hidden));
+    }
   }
-  scratch->live_terms = live;
+  scratch->live_terms = live.Any() | 1;
 }
 
 template <typename T, bool kWide>
@@ -776,22 +897,24 @@ HWY_INLINE bool PrepareGroup(const PlanePair& pair, int row, int group, bool fol
   scratch->pair = &pair;
   scratch->blocks = std::min(kLanes, pair.columns() - group * kLanes);
   Rows rows;
-  const bool equal = LoadGroup<T>(pair, row, group, follows, scratch, &rows);
   const NextGroup next = FindNextGroup<T>(pair, row, group);
-  if (equal) {
+  if (!LoadGroup<T>(pair, row, group, follows, scratch, &rows)) {
     for (int i = 1; i < kBlockSize; ++i) {
       next.PrefetchRow(0, i);
       next.PrefetchRow(1, i);
     }
     return false;
   }
-  VU16 quadrant_sum[2][4];
-  for (int image = 0; image < 2; image += kTogether) {
-    TransformGroup<kWide>(rows, image, next, scratch, quadrant_sum);
+  Quadrants quadrants[2];
+  for (int image = 0; image < 2; ++image) {
+    TransformColumns<kWide>(rows, image, next, scratch, &quadrants[image]);
+    TransformRows<kWide>(scratch->coefficients[image]);
   }
   scratch->live_terms = 1;
   if (AcEqual(*scratch)) return true;
-  Thresholds<T, kWide>(rows, quadrant_sum, scratch);
+  VF32 energy[2][2];  // [image][half]
+  Energy<T>(*scratch, energy);
+  Thresholds<kWide>(rows, quadrants, energy, scratch);
   FindLiveTerms<T, kWide>(scratch);
   return true;
 }
@@ -935,6 +1058,7 @@ GroupScratch::GroupScratch(int width) {
       static_cast<size_t>(BlockCount(width) + kMaxGroupBlocks - 1) / kMaxGroupBlocks * kMaxGroupBlocks;
   const size_t row_samples = blocks * kBlockSize * 2;
   edge_memory = std::make_unique<uint16_t[]>(2 * row_samples + kAlignment);
+  has_bottom = std::make_unique<bool[]>(blocks);
   const uintptr_t at = reinterpret_cast<uintptr_t>(edge_memory.get());
   edge[0] = edge_memory.get() + (kAlignment - at % kAlignment) % kAlignment / sizeof(uint16_t);
   edge[1] = edge[0] + row_samples;

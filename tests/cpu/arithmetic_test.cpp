@@ -157,43 +157,105 @@ TEST(Arithmetic, TheSixteenBitBoundOnAHiddenErrorIsNeverAboveIt) {
   }
 }
 
-// A quadrant's variance is a chain of 16 squared deviations. Each of them is a multiple of 1/256, so every partial sum
-// below 2^16 is a float, and the chain is exact up to there.
-TEST(Arithmetic, AQuadrantsVarianceIsExactBelowTwoToTheSixteenAtEightBits) {
-  for (int sample = 0; sample < 256; ++sample) {
-    for (int sum = 0; sum <= 16 * 255; ++sum) {
-      const double deviation = sample - sum / 16.0;
-      const float square = static_cast<float>(deviation) * static_cast<float>(deviation);
-      ASSERT_EQ(static_cast<double>(square), deviation * deviation);
-      ASSERT_EQ(deviation * deviation * 256, std::floor(deviation * deviation * 256));
-    }
+// A block's variances before they are scaled, [4] being the whole block's.
+struct Variances {
+  float value[5];
+};
+
+// By the chains of block.h.
+Variances VariancesByChains(const int samples[kBlockTerms]) {
+  int sum[5] = {};
+  for (int k = 0; k < kBlockTerms; ++k) {
+    sum[(k >> 5) + 2 * (k >> 2 & 1)] += samples[k];
+    sum[4] += samples[k];
   }
+  Variances variances{};
+  for (int k = 0; k < kBlockTerms; ++k) {
+    const int q = (k >> 5) + 2 * (k >> 2 & 1);
+    const float quadrant_deviation = static_cast<float>(samples[k]) - static_cast<float>(sum[q]) / 16.0f;
+    variances.value[q] += quadrant_deviation * quadrant_deviation;
+    const float deviation = static_cast<float>(samples[k]) - static_cast<float>(sum[4]) / 64.0f;
+    variances.value[4] += deviation * deviation;
+  }
+  return variances;
+}
+
+// As plane_sum_simd.cpp has them from sums and sums of squares.
+Variances VariancesOfSums(const int samples[kBlockTerms]) {
+  uint32_t sum[4] = {}, squares[4] = {};
+  for (int k = 0; k < kBlockTerms; ++k) {
+    const int q = (k >> 5) + 2 * (k >> 2 & 1);
+    sum[q] += static_cast<uint32_t>(samples[k]);
+    squares[q] += static_cast<uint32_t>(samples[k] * samples[k]);
+  }
+  Variances variances{};
+  float within[4];
+  for (int q = 0; q < 4; ++q) {
+    within[q] = static_cast<float>(static_cast<int32_t>(16 * squares[q] - sum[q] * sum[q]));
+    variances.value[q] = within[q] * (1.0f / 16);
+  }
+  const int32_t left = static_cast<int32_t>(sum[0] - sum[1]), right = static_cast<int32_t>(sum[2] - sum[3]);
+  const float across = static_cast<float>(static_cast<int32_t>(sum[0] + sum[1] - sum[2] - sum[3]));
+  const float down = static_cast<float>(left + right);
+  const float crossed = static_cast<float>(left - right);
+  const float all_within = within[0] + within[1] + (within[2] + within[3]);
+  variances.value[4] = all_within * (1.0f / 16) + (across * across + down * down + crossed * crossed) * (1.0f / 64);
+  return variances;
+}
+
+// Blocks of all amplitudes: smooth, noisy and of two values.
+void MakeBlock(std::mt19937* random, int depth, int samples[kBlockTerms]) {
+  const int max = (1 << depth) - 1;
+  const int full_spread = 1 + static_cast<int>((*random)() % static_cast<uint32_t>(max));
+  const int spread = full_spread >> ((*random)() % static_cast<uint32_t>(depth));
+  const int base = static_cast<int>((*random)() % static_cast<uint32_t>(max - spread + 1));
+  const uint32_t kind = (*random)() % 3;
+  for (int k = 0; k < kBlockTerms; ++k) {
+    const int noise = static_cast<int>((*random)() % static_cast<uint32_t>(spread + 1));
+    samples[k] = base + (kind == 0 ? noise : kind == 1 ? (noise % 2) * spread : spread * (k / 8 + k % 8) / 14);
+  }
+}
+
+TEST(Arithmetic, VariancesOfSumsAreTheChainsWhereTheseAreExactAndNearThemElsewhere) {
   std::mt19937 random(5);
-  int exact = 0;
-  for (int run = 0; run < 1000000; ++run) {
-    int samples[16], sum = 0, squares = 0;
-    const uint32_t spread = 1 + random() % 255;
-    for (int& sample : samples) {
-      sample = random() % 4 ? static_cast<int>(random() % (spread + 1)) : (random() % 2 ? static_cast<int>(spread) : 0);
-      sum += sample;
-      squares += sample * sample;
+  for (int depth : {8, 10, 12}) {
+    int exact = 0;
+    for (int run = 0; run < 400000; ++run) {
+      int samples[kBlockTerms];
+      MakeBlock(&random, depth, samples);
+      const Variances chains = VariancesByChains(samples);
+      const Variances sums = VariancesOfSums(samples);
+      for (int i = 0; i < 5; ++i) {
+        ASSERT_EQ(sums.value[i] == 0.0f, chains.value[i] == 0.0f);
+        const float limit = i < 4 ? 65536.0f : 4096.0f;
+        if (sums.value[i] < limit) {
+          ASSERT_EQ(sums.value[i], chains.value[i]) << depth << " bits, " << i;
+          exact += i == 4;
+        }
+        // A product of an energy, quadrants and a block is compared with a doubt of 2^-15.
+        ASSERT_LE(std::abs(sums.value[i] - chains.value[i]), std::ldexp(chains.value[i], -18))
+            << depth << " bits, " << i;
+      }
+      if (sums.value[4] < 4096.0f) {
+        for (int q = 0; q < 4; ++q) ASSERT_LE(sums.value[q], sums.value[4]);
+      }
     }
-    const float mean = static_cast<float>(sum) / 16.0f;
-    float chain = 0.0f;
-    for (int sample : samples) {
-      const float deviation = static_cast<float>(sample) - mean;
-      chain += deviation * deviation;
-    }
-    const float s = static_cast<float>(sum);
-    const float from_sums = static_cast<float>(squares) - s * s * (1.0f / 16);
-    ASSERT_EQ(from_sums < 65536.0f, chain < 65536.0f);
-    if (from_sums < 65536.0f) {
-      ++exact;
-      ASSERT_EQ(from_sums, chain);
+    EXPECT_GT(exact, 10000);
+    EXPECT_LT(exact, 400000);
+  }
+}
+
+// Extremes of 12 bits: what has to fit 32 bits does.
+TEST(Arithmetic, VariancesOfSumsHoldAtFullSwing) {
+  for (int pattern = 0; pattern < 256; ++pattern) {
+    int samples[kBlockTerms];
+    for (int k = 0; k < kBlockTerms; ++k) samples[k] = (pattern >> (k % 8) & 1) * 4095;
+    const Variances chains = VariancesByChains(samples);
+    const Variances sums = VariancesOfSums(samples);
+    for (int i = 0; i < 5; ++i) {
+      ASSERT_LE(std::abs(sums.value[i] - chains.value[i]), std::ldexp(chains.value[i], -18)) << pattern << ", " << i;
     }
   }
-  EXPECT_GT(exact, 100000);
-  EXPECT_LT(exact, 1000000);
 }
 
 }  // namespace

@@ -119,6 +119,14 @@ const Content kContents[] = {
        const bool hit = image == 1 && random() % 200 == 0;
        return hit ? max : (x * 5 + y * 3) % (max / 2);
      }},
+    // All but equally masked: which of the images hides more is for the last bits to say.
+    {"mirrored blocks",
+     [](std::mt19937&, int image, int x, int y, int max) {
+       const int column = x % kBlockStep;
+       const int mirrored = image && column > 0 ? kBlockStep - column : column;
+       const uint32_t hash = static_cast<uint32_t>(mirrored * 31 + y + 7) * 2654435761u;
+       return static_cast<int>((hash >> 12) % (static_cast<unsigned>(max) + 1));
+     }},
     {"flat against noise", [](std::mt19937& random, int image, int, int,
                               int max) { return image ? max / 2 + static_cast<int>(random() % 5) : max / 2; }},
 };
