@@ -21,7 +21,6 @@ extern "C" const unsigned long long psnrhvs_cuda_kernels[];
 namespace psnrhvs {
 namespace {
 
-constexpr int kMaxCudaDepth = 16;
 constexpr size_t kTileTerms = static_cast<size_t>(kTileBlocks) * kBlockTerms;
 
 // The largest stride that a kernel may multiply by a block's rows in 32 bits.
@@ -332,7 +331,9 @@ Status CudaEngine::Initialize() {
   }
   if (!status.ok()) return status;
   LayOut();
-  slots_.resize(static_cast<size_t>(options_.depth > 0 ? options_.depth : kDefaultCudaDepth));
+  // The host's reduction gains nothing from more, and takes much memory for each.
+  const int depth = options_.depth > 0 ? options_.depth : on_host() ? kMinCudaDepth : DefaultCudaDepth(geometry_);
+  slots_.resize(static_cast<size_t>(depth));
   for (Slot& slot : slots_) {
     status = MakeSlot(&slot);
     if (!status.ok()) return status;
@@ -612,6 +613,12 @@ Result<FrameScore> CudaEngine::Collect() {
 }
 
 }  // namespace
+
+int DefaultCudaDepth(const FrameGeometry& geometry) {
+  constexpr int64_t kFillingSamples = int64_t{3840} * 2160;
+  const int64_t samples = int64_t{geometry.plane_width(0)} * geometry.plane_height(0);
+  return static_cast<int>(std::clamp<int64_t>(kMinCudaDepth * kFillingSamples / samples, kMinCudaDepth, kMaxCudaDepth));
+}
 
 Result<std::vector<CudaDevice>> ProbeCudaDevices() {
   const Result<const CudaDriver*> driver = LoadCudaDriver();

@@ -42,7 +42,7 @@ struct CudaEngineOptions {
   CudaTarget target;
   CudaReduction reduction = CudaReduction::kDevice;
   bool verify = false;  // computes both reductions; Collect fails with kInternal if they differ
-  int depth = 0;        // pairs in flight, 1 to 16; 0 = kDefaultCudaDepth
+  int depth = 0;        // pairs in flight, 1 to 16; 0 = DefaultCudaDepth()
 
   // For tests: makes the device's guesses wrong, which must cost time and never bits.
   int exponent_error = 0;     // added to every predicted exponent
@@ -51,7 +51,11 @@ struct CudaEngineOptions {
   bool terms_only = false;
 };
 
-constexpr int kDefaultCudaDepth = 4;
+// Pairs in flight that keep a device busy: kMinCudaDepth of 3840x2160 and larger, more of smaller ones, each of which
+// leaves most of the device idle while its sum is taken.
+constexpr int kMinCudaDepth = 4;
+constexpr int kMaxCudaDepth = 16;
+int DefaultCudaDepth(const FrameGeometry& geometry);
 
 // An engine for `geometry`. It reads planes from host memory (Memory::kHost is copied within Submit into
 // page-locked memory of the engine; Memory::kPinnedHost is read by the device until Collect), and in

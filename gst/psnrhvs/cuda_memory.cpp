@@ -273,7 +273,7 @@ bool CudaMemory::ProposePool(GstQuery* query) const {
   const bool device = gst_caps_features_contains(gst_caps_get_features(caps, 0), PSNRHVS_CUDA_FEATURE);
   const std::unique_ptr<GstBufferPool, Unref> pool(device ? gst_cuda_buffer_pool_new(session->context.get())
                                                           : gst_video_buffer_pool_new());
-  constexpr guint kHeld = kDefaultCudaDepth + 1;  // what the engine works on, and the next
+  constexpr guint kHeld = kMinCudaDepth + 1;  // at least: what the engine works on, and the next
   guint size = static_cast<guint>(GST_VIDEO_INFO_SIZE(&info));
   GstStructure* config = gst_buffer_pool_get_config(pool.get());
   gst_buffer_pool_config_set_params(config, caps, size, kHeld, 0);
