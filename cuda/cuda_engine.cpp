@@ -199,7 +199,7 @@ class StagingThreads {
 struct Slot {
   CudaStream stream;
   CudaEvent done;
-  DeviceMemory work;     // counters, prefixes, records, teams' sums
+  DeviceMemory work;     // counters, records, sums of tiles, groups and teams
   DeviceMemory kept;     // terms of tiles for the resolving teams
   PinnedMemory results;  // Results
   CUdeviceptr results_device = 0;
@@ -354,7 +354,8 @@ Status CudaEngine::MakeSlot(Slot* slot) {
   slot->done = CudaEvent(driver_, event);
 
   const size_t tiles = static_cast<size_t>(tiles_.total);
-  const size_t bytes = 256 + kMaxSegments * sizeof(uint64_t) + 16 + tiles * (sizeof(PackedRecord) + sizeof(uint64_t));
+  const size_t words = tiles + 2 * static_cast<size_t>(tiles_.groups) + kMaxSegments;
+  const size_t bytes = 256 + tiles * sizeof(PackedRecord) + words * sizeof(uint64_t);
   status = Allocate(bytes, &slot->work);
   if (status.ok()) status = Allocate(std::max<size_t>(layout_.max_kept, 1) * kKeptTileBytes, &slot->kept);
   if (status.ok()) status = AllocateHost(sizeof(Results), &slot->results);
@@ -508,8 +509,9 @@ Status CudaEngine::Enqueue(const FramePair& pair, Slot* slot) {
   params.tickets = DevicePointer<uint32_t>(work);
   params.stored = params.tickets + 1;
   params.records = DevicePointer<PackedRecord>(work + 256);
-  params.prefixes = reinterpret_cast<uint64_t*>(params.records + tiles_.total);
-  params.team_sums = params.prefixes + tiles_.total;
+  params.tile_sums = reinterpret_cast<uint64_t*>(params.records + tiles_.total);
+  params.group_sums = params.tile_sums + tiles_.total;
+  params.team_sums = params.group_sums + 2 * tiles_.groups;
   params.kept_terms = DevicePointer<float>(slot->kept.get());
   params.results = DevicePointer<Results>(slot->results_device)->sums;
   if (on_device()) {
@@ -615,9 +617,10 @@ Result<FrameScore> CudaEngine::Collect() {
 }  // namespace
 
 int DefaultCudaDepth(const FrameGeometry& geometry) {
-  constexpr int64_t kFillingSamples = int64_t{3840} * 2160;
+  constexpr int64_t kFillingSamples =
+      int64_t{3840} * 2160;  // eight of them keep an H200 busy, larger ones half as many
   const int64_t samples = int64_t{geometry.plane_width(0)} * geometry.plane_height(0);
-  return static_cast<int>(std::clamp<int64_t>(kMinCudaDepth * kFillingSamples / samples, kMinCudaDepth, kMaxCudaDepth));
+  return static_cast<int>(std::clamp<int64_t>(8 * kFillingSamples / samples, kMinCudaDepth, kMaxCudaDepth));
 }
 
 Result<std::vector<CudaDevice>> ProbeCudaDevices() {

@@ -51,8 +51,8 @@ struct CudaEngineOptions {
   bool terms_only = false;
 };
 
-// Pairs in flight that keep a device busy: kMinCudaDepth of 3840x2160 and larger, more of smaller ones, each of which
-// leaves most of the device idle while its sum is taken.
+// Pairs in flight that keep a device busy: most of the time that a small pair takes goes into its sum, in which it leaves
+// the device idle.
 constexpr int kMinCudaDepth = 4;
 constexpr int kMaxCudaDepth = 16;
 int DefaultCudaDepth(const FrameGeometry& geometry);

@@ -286,12 +286,11 @@ __device__ void Transform(const Samples<kBytes>& samples, float values[kBlockTer
   }
 }
 
-// A warp's part of a look-back.
-struct WarpLookBack {
-  float sum;
-  float largest;  // of tiles' own sums
-  int missing;    // words
-  bool ended;     // at an inclusive word
+// About the sum of a plane's terms before a tile.
+struct Prefix {
+  float low;    // what is known
+  float high;   // with a generous guess of what is not
+  int missing;  // tiles
 };
 
 // What a thread block of 128 threads shares.
@@ -299,7 +298,7 @@ struct Shared {
   float4 slots[kSlots * kTileBlocks];
   Weights weights[kMaxPlanes];
   float warp_sums[kWarps];
-  WarpLookBack look_back[kWarps];
+  Prefix prefix[2];
   // Two of each, used in turn: between two uses of one there is the other's barrier.
   uint2 warp_maps[2][kWarps];  // even, odd
   int4 broadcast[2];
@@ -310,6 +309,39 @@ struct Shared {
 };
 
 __shared__ Shared shared;
+
+// The composition of the maps of threads 0 to the calling one. Not inlined: a team's code is fetched anew while tiles
+// run, and this is a large part of it.
+__device__ __noinline__ SumMap ScanMaps(SumMap map, uint2* warp_maps) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  if (__all_sync(kAllLanes, map.even == map.odd)) {
+    // No ties anywhere: composing is adding.
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const uint32_t before = __shfl_up_sync(kAllLanes, map.even, distance);
+      if (lane >= distance) map.even = ClampIncrement(before + map.even);
+    }
+    map.odd = map.even;
+  } else {
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+      SumMap before;
+      before.even = __shfl_up_sync(kAllLanes, map.even, distance);
+      before.odd = __shfl_up_sync(kAllLanes, map.odd, distance);
+      if (lane >= distance) map = Compose(before, map);
+    }
+  }
+  if (lane == 31) warp_maps[warp] = make_uint2(map.even, map.odd);
+  __syncthreads();
+  SumMap warps;
+  for (int w = 0; w < warp; ++w) {
+    SumMap next;
+    next.even = warp_maps[w].x;
+    next.odd = warp_maps[w].y;
+    warps = Compose(warps, next);
+  }
+  return Compose(warps, map);
+}
 
 // BlockTerms of cpu/block.h, into slots[0], slots[kTileBlocks], ... Returns about the terms' sum. Not
 // inlined: tiles and teams that lack a tile's terms run the same copy.
@@ -386,36 +418,7 @@ class DeviceTeam {
   }
 
   __device__ void Scan(PerThread<SumMap>& maps) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    SumMap map = maps.value;
-    if (__all_sync(kAllLanes, map.even == map.odd)) {
-      // No ties anywhere: composing is adding.
-#pragma unroll
-      for (int distance = 1; distance < 32; distance *= 2) {
-        const uint32_t before = __shfl_up_sync(kAllLanes, map.even, distance);
-        if (lane >= distance) map.even = ClampIncrement(before + map.even);
-      }
-      map.odd = map.even;
-    } else {
-#pragma unroll
-      for (int distance = 1; distance < 32; distance *= 2) {
-        SumMap before;
-        before.even = __shfl_up_sync(kAllLanes, map.even, distance);
-        before.odd = __shfl_up_sync(kAllLanes, map.odd, distance);
-        if (lane >= distance) map = Compose(before, map);
-      }
-    }
-    uint2* warp_maps = shared.warp_maps[scan_turn_ ^= 1];
-    if (lane == 31) warp_maps[warp] = make_uint2(map.even, map.odd);
-    __syncthreads();
-    SumMap warps;
-    for (int w = 0; w < warp; ++w) {
-      SumMap next;
-      next.even = warp_maps[w].x;
-      next.odd = warp_maps[w].y;
-      warps = Compose(warps, next);
-    }
-    maps.value = Compose(warps, map);
+    maps.value = ScanMaps(maps.value, shared.warp_maps[scan_turn_ ^= 1]);
   }
 
   __device__ int Leading(PerThread<bool>& flags, PerThread<uint32_t>& values, uint32_t* last) {
@@ -444,11 +447,10 @@ class DeviceTeam {
     return *value;
   }
 
-  // Adds up about all threads' values.
+  // Adds up about all threads' values. Once in a thread block.
   __device__ float Sum(float value) {
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(kAllLanes, value, distance);
-    __syncthreads();
     if (threadIdx.x % 32 == 0) shared.warp_sums[threadIdx.x / 32] = value;
     __syncthreads();
     float sum = 0;
@@ -578,96 +580,94 @@ class DeviceTeam {
     for (int w = 0; w < 3; ++w) *static_cast<volatile uint64_t*>(target->words + w) = packed.words[w];
   }
 
-  // About the sum of all terms before a tile of the plane. Every tile publishes one word: first its own
-  // sum; when its map is made, what it really adds, or, if it knows that, the sum of all tiles up to itself
-  // ("inclusive"). A word carries the launch's epoch and a flag in its upper half, so neither clearing nor
-  // fences are needed.
-  struct Prefix {
-    float low;      // what is known
-    float high;     // with a generous guess of what is not
-    bool is_known;  // all of it
-  };
+  // About the sum of all terms before a tile of the plane, by one warp. Every tile publishes its own sum twice: in a
+  // word of its own, whose upper half is the launch's epoch, and added to its group's word, whose upper half counts the
+  // tiles. When its map is made it corrects both by what it really adds to the rounded sum. Nothing but guesses depends
+  // on these words, so no fences are needed. Tickets are taken in order: whoever waits, waits for tiles that run.
   __device__ Prefix LookBack(int tile, float own_sum, bool wait) {
-    constexpr int kWordsAThread = 4;
-    constexpr float kGenerous = 2;
-    const uint64_t* words = params_.prefixes + params_.planes[plane_].first_tile;
-    float known = 0;
-    float largest = own_sum;
-    int missing = 0;
-    for (int end = tile; end > 0; end -= kWordsAThread * kTileBlocks) {
-      uint64_t loaded[kWordsAThread];
-      const int nearest = end - 1 - kWordsAThread * static_cast<int>(threadIdx.x);
-#pragma unroll
-      for (int i = 0; i < kWordsAThread; ++i) {
-        loaded[i] = nearest - i < 0 ? 0 : *static_cast<const volatile uint64_t*>(words + nearest - i);
-      }
+    constexpr int kWordsALane = 4;
+    constexpr float kGenerous = 1.2f;
+    if (threadIdx.x < 32) {
+      const int lane = static_cast<int>(threadIdx.x);
+      const int group = tile / kGroupTiles;
+      const uint64_t* groups = GroupWords(params_.epoch);
+      const uint64_t* tiles = params_.tile_sums + params_.planes[plane_].first_tile + group * kGroupTiles - group;
+      const int words = group + tile % kGroupTiles;  // whole groups, then the tiles of the own one
       float sum = 0;
-      float own_largest = 0;
-      int own_missing = 0;
-      bool inclusive = false;
+      float largest = own_sum;
+      int missing = 0;
+      for (int first = 0; first < words; first += 32 * kWordsALane) {
+        uint64_t loaded[kWordsALane];
 #pragma unroll
-      for (int i = 0; i < kWordsAThread; ++i) {
-        if (inclusive || nearest - i < 0) continue;
-        while (wait && !IsPrefix(loaded[i])) {
-          __nanosleep(20);
-          loaded[i] = *static_cast<const volatile uint64_t*>(words + nearest - i);
+        for (int i = 0; i < kWordsALane; ++i) {
+          const int index = first + 32 * i + lane;
+          loaded[i] = index < words ? Load((index < group ? groups : tiles) + index) : 0;
         }
-        if (!IsPrefix(loaded[i])) {
-          ++own_missing;
-          continue;
+#pragma unroll
+        for (int i = 0; i < kWordsALane; ++i) {
+          const int index = first + 32 * i + lane;
+          if (index >= words) continue;
+          const bool of_group = index < group;
+          const auto lacks = [&](uint64_t word) {
+            const uint32_t tag = static_cast<uint32_t>(word >> 32);
+            return of_group ? kGroupTiles - static_cast<int>(tag) : tag != params_.epoch;
+          };
+          int lacking = lacks(loaded[i]);
+          while (wait && lacking > 0) {
+            __nanosleep(20);
+            loaded[i] = Load((of_group ? groups : tiles) + index);
+            lacking = lacks(loaded[i]);
+          }
+          missing += lacking;
+          if (!of_group && lacking > 0) continue;
+          const float value = BitsFloat(static_cast<uint32_t>(loaded[i]));
+          sum += value;
+          largest = fmaxf(largest, of_group ? value / kGroupTiles : value);
         }
-        const float value = BitsFloat(static_cast<uint32_t>(loaded[i]));
-        sum += value;
-        inclusive = (loaded[i] >> 32 & 1) != 0;
-        if (!inclusive) own_largest = fmaxf(own_largest, value);
       }
-      // The nearest inclusive word ends it.
-      const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
-      const unsigned ends = __ballot_sync(kAllLanes, inclusive);
-      const bool counts = ends == 0 || lane <= __ffs(static_cast<int>(ends)) - 1;
-      float part = counts ? sum : 0;
-      float part_largest = counts ? own_largest : 0;
-      int part_missing = counts ? own_missing : 0;
 #pragma unroll
       for (int distance = 16; distance > 0; distance /= 2) {
-        part += __shfl_xor_sync(kAllLanes, part, distance);
-        part_largest = fmaxf(part_largest, __shfl_xor_sync(kAllLanes, part_largest, distance));
-        part_missing += __shfl_xor_sync(kAllLanes, part_missing, distance);
+        sum += __shfl_xor_sync(kAllLanes, sum, distance);
+        largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, distance));
+        missing += __shfl_xor_sync(kAllLanes, missing, distance);
       }
-      __syncthreads();
-      if (lane == 0) shared.look_back[warp] = {part, part_largest, part_missing, ends != 0};
-      __syncthreads();
-      bool ended = false;
-#pragma unroll
-      for (int w = 0; w < kWarps; ++w) {
-        const WarpLookBack of_warp = shared.look_back[w];
-        if (ended) continue;
-        known += of_warp.sum;
-        largest = fmaxf(largest, of_warp.largest);
-        missing += of_warp.missing;
-        ended = of_warp.ended;
-      }
-      if (ended) break;
+      sum = fmaxf(sum, 0);  // corrections may leave less than nothing of small sums
+      if (lane == 0) shared.prefix[wait] = {sum, sum + kGenerous * static_cast<float>(missing) * largest, missing};
     }
-    return {known, known + kGenerous * static_cast<float>(missing) * largest, missing == 0};
-  }
-
-  __device__ bool IsPrefix(uint64_t word) const {
-    return static_cast<uint32_t>(word >> 33) == (params_.epoch & 0x7fffffff);
+    __syncthreads();
+    return shared.prefix[wait];
   }
 
   // One thread only.
-  __device__ void PublishPrefix(int tile, float value, bool inclusive) {
-    const uint32_t tag = (params_.epoch << 1) | (inclusive ? 1 : 0);
-    uint64_t* word = params_.prefixes + params_.planes[plane_].first_tile + tile;
-    *static_cast<volatile uint64_t*>(word) = static_cast<uint64_t>(tag) << 32 | FloatBits(value);
+  __device__ void PublishSum(int tile, float sum) {
+    uint32_t* group = reinterpret_cast<uint32_t*>(GroupWords(params_.epoch) + tile / kGroupTiles);
+    atomicAdd(reinterpret_cast<float*>(group), sum);
+    atomicAdd(group + 1, 1u);
+    SetTileSum(tile, sum);
+  }
+  __device__ void CorrectSum(int tile, float sum, float correct) {
+    atomicAdd(reinterpret_cast<float*>(GroupWords(params_.epoch) + tile / kGroupTiles), correct - sum);
+    SetTileSum(tile, correct);
+  }
+
+  // For the launch after this one; the one before is over.
+  __device__ void ClearGroup(int tile) {
+    if (tile % kGroupTiles == 0) GroupWords(params_.epoch + 1)[tile / kGroupTiles] = 0;
+  }
+
+  // Whether the sum may get to binade `exponent` within the tile.
+  static __device__ bool MayLeaveBinade(const Prefix& prefix, int tile, float sum, uint32_t exponent) {
+    if (prefix.missing == 0) return true;
+    const float likely = prefix.low / static_cast<float>(tile - prefix.missing) * static_cast<float>(prefix.missing);
+    const float needed = BitsFloat(exponent << 23) - prefix.low;  // of the missing tiles
+    return needed > 0.6f * likely - 2 * sum && needed < 1.4f * likely + 2 * sum;
   }
 
   // A tile's whole part in the device's reduction.
   __device__ void RunTile(int tile) {
     const bool first_thread = threadIdx.x == 0;
     const float sum = Sum(ComputeTile(tile));
-    if (first_thread) PublishPrefix(tile, sum, false);
+    if (first_thread) PublishSum(tile, sum);
     TileRecord record = {};
     record.stored = -1;
     if (sum == 0) {
@@ -675,11 +675,10 @@ class DeviceTeam {
       if (first_thread) Publish(tile, record);
       return;
     }
-    // Most tiles are far from a binade's ends, and need not know their prefix well: waiting for all tiles
-    // before would cost a fifth of the time.
+    // Two maps are right whatever the tiles before add, as a rule; waiting for those would leave the device idle.
     Prefix prefix = LookBack(tile, sum, false);
     ExponentRange range = PredictExponents(prefix.low, prefix.high, sum, params_.exponent_error);
-    if (!prefix.is_known && range.low != range.high) {
+    if (prefix.missing > 0 && range.high - range.low > 1) {
       prefix = LookBack(tile, sum, true);
       range = PredictExponents(prefix.low, prefix.high, sum, params_.exponent_error);
     }
@@ -701,8 +700,8 @@ class DeviceTeam {
         record.maps[1] = map;
       }
     }
-    if (first_thread) PublishPrefix(tile, prefix.is_known ? prefix.low + adds : adds, prefix.is_known);
-    if (range.low != range.high || params_.exponent_error != 0) {
+    if (first_thread && adds != sum) CorrectSum(tile, sum, adds);
+    if (params_.exponent_error != 0 || (range.low != range.high && MayLeaveBinade(prefix, tile, sum, range.high))) {
       if (first_thread) {
         const uint32_t stored = atomicAdd(params_.stored + (params_.epoch & 1), 1);
         shared.stored = stored < static_cast<uint32_t>(params_.max_kept) ? static_cast<int>(stored) : -1;
@@ -740,6 +739,14 @@ class DeviceTeam {
   }
 
  private:
+  static __device__ uint64_t Load(const uint64_t* word) { return *static_cast<const volatile uint64_t*>(word); }
+  __device__ uint64_t* GroupWords(uint32_t epoch) const {
+    return params_.group_sums + (epoch & 1 ? 0 : params_.groups) + params_.planes[plane_].first_group;
+  }
+  __device__ void SetTileSum(int tile, float sum) {
+    uint64_t* word = params_.tile_sums + params_.planes[plane_].first_tile + tile;
+    *static_cast<volatile uint64_t*>(word) = static_cast<uint64_t>(params_.epoch) << 32 | FloatBits(sum);
+  }
   static __device__ BlockSource Source(const DevicePlane& plane, int x, int y) {
     return {plane.data + static_cast<int64_t>(y) * kBlockStep * plane.stride + x * kBlockStep * plane.step * kBytes,
             plane.end, plane.stride, plane.step, plane.shift};
@@ -763,19 +770,16 @@ template <int kBytes>
 __device__ __noinline__ void RunTeam(const KernelParams& params, int index) {
   const Segment& segment = params.segments[index];
   DeviceTeam<kBytes> team(params, segment.plane);
-  uint32_t sum_bits = 0;
-  if (segment.first_tile > 0) {
+  const uint32_t sum_bits = ResolveTiles(team, segment.first_tile, segment.end_tile, [&]() -> uint32_t {
+    if (segment.first_tile == 0) return 0;
     uint64_t word;
     while (word = *static_cast<const volatile uint64_t*>(params.team_sums + segment.previous),
            static_cast<uint32_t>(word >> 32) != params.epoch) {
-      __nanosleep(100);
+      __nanosleep(50);
     }
-    sum_bits = static_cast<uint32_t>(word);
-  }
-  sum_bits = ResolveTiles(team, sum_bits, segment.first_tile, segment.end_tile);
+    return static_cast<uint32_t>(word);
+  });
   if (threadIdx.x != 0) return;
-  // Tiles that come later look no further back.
-  team.PublishPrefix(segment.end_tile - 1, BitsFloat(sum_bits), true);
   uint64_t* target = segment.last ? params.results + segment.plane : params.team_sums + index;
   *static_cast<volatile uint64_t*>(target) = static_cast<uint64_t>(params.epoch) << 32 | sum_bits;
 }
@@ -801,6 +805,7 @@ __device__ void Score(const KernelParams& params) {
   const int tile = params.segments[segment].first_tile + static_cast<int>(shared.ticket) - first_ticket;
   DeviceTeam<kBytes> team(params, params.segments[segment].plane);
   if (tile < params.segments[segment].end_tile) {
+    if (threadIdx.x == 0) team.ClearGroup(tile);
     if (params.tile_terms != nullptr) {
       team.CompactTile(tile);
     } else if (params.terms_only) {

@@ -35,6 +35,7 @@ struct DevicePlanePair {
   int32_t blocks_wide;
   int32_t blocks;
   int32_t first_tile;  // of this plane among the tiles of all planes
+  int32_t first_group;
 };
 
 // Consecutive tiles of one plane, and after them one team that takes the plane's sum through them. Thread
@@ -50,6 +51,9 @@ struct Segment {
   int32_t end_tile;
 };
 
+// Tiles that publish one sum together; the last group of a plane may have fewer.
+constexpr int kGroupTiles = 64;
+
 // Of a kept tile: its terms, and two maps a block.
 constexpr size_t kKeptTileBytes = kTileBlocks * (kBlockTerms * sizeof(float) + 2 * sizeof(SumMap));
 
@@ -58,11 +62,13 @@ struct KernelParams {
   Segment segments[kMaxSegments];
   uint32_t sample_mask;  // depth bits, in both halves of the word for 16-bit samples
 
-  uint32_t epoch;         // differs from that of the launch before in the same buffers
-  uint32_t ticket_base;   // value of the ticket counter before this launch
-  uint32_t* tickets;      // 1 counter
-  uint32_t* stored;       // 2 counters of kept tiles, used by even and odd epochs
-  uint64_t* prefixes;     // a word a tile: see LookBack
+  uint32_t epoch;        // differs from that of the launch before in the same buffers
+  uint32_t ticket_base;  // value of the ticket counter before this launch
+  uint32_t* tickets;     // 1 counter
+  uint32_t* stored;      // 2 counters of kept tiles, used by even and odd epochs
+  uint64_t* tile_sums;   // a word a tile, and
+  uint64_t* group_sums;  // groups words for odd epochs, then as many for even ones: see LookBack
+  int32_t groups;
   PackedRecord* records;  // one a tile
   float* kept_terms;      // kKeptTileBytes a kept tile
   int32_t max_kept;
@@ -79,7 +85,8 @@ struct KernelParams {
 
 // How a frame's planes are cut.
 struct TileLayout {
-  int total = 0;                               // tiles of all planes
+  int total = 0;  // tiles of all planes
+  int groups = 0;
   std::array<int, kMaxPlanes + 1> first = {};  // of each plane, and behind the last
   int segments = 0;
   unsigned grid = 0;  // thread blocks of a launch: one a tile and one a team
@@ -94,8 +101,10 @@ inline TileLayout LayOutTiles(const FrameGeometry& geometry, KernelParams* param
     plane.blocks_wide = BlockCount(geometry.plane_width(p));
     plane.blocks = plane.blocks_wide * BlockCount(geometry.plane_height(p));
     plane.first_tile = layout.total;
+    plane.first_group = layout.groups;
     plane_tiles[p] = (plane.blocks + kTileBlocks - 1) / kTileBlocks;
     layout.total += plane_tiles[p];
+    layout.groups += (plane_tiles[p] + kGroupTiles - 1) / kGroupTiles;
     for (int next = p + 1; next <= kMaxPlanes; ++next) layout.first[next] = layout.total;
   }
   int ticket = 0;
@@ -119,6 +128,7 @@ inline TileLayout LayOutTiles(const FrameGeometry& geometry, KernelParams* param
     }
   }
   layout.grid = static_cast<unsigned>(ticket);
+  params->groups = layout.groups;
   const uint32_t mask = (1u << geometry.depth()) - 1;
   params->sample_mask = mask | mask << 16;
   return layout;

@@ -195,7 +195,7 @@ template <typename T> T min(T a, T b) { return b < a ? b : a; }
 template <typename T> T __ldg(const T* address) { return *address; }
 template <typename T> T __ldcg(const T* address) { return *address; }
 template <typename T> void __stcg(T* address, T value) { *address = value; }
-inline uint32_t atomicAdd(uint32_t* address, uint32_t value) { const uint32_t old = *address; *address += value; return old; }
+template <typename T, typename V> T atomicAdd(T* address, V value) { const T old = *address; *address += value; return old; }
 inline void __threadfence() {}
 inline void __nanosleep(unsigned) { emulated_device::Yield(); }
 

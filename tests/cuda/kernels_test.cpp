@@ -31,7 +31,8 @@ class EmulatedSlot {
   explicit EmulatedSlot(const FrameGeometry& geometry) : geometry_(geometry) {
     tiles_ = LayOutTiles(geometry, &layout_);
     records_.resize(static_cast<size_t>(tiles_.total));
-    prefixes_.resize(static_cast<size_t>(tiles_.total));
+    tile_sums_.resize(static_cast<size_t>(tiles_.total));
+    group_sums_.resize(2 * static_cast<size_t>(tiles_.groups));
     kept_.resize(static_cast<size_t>(tiles_.total) * kKeptTileBytes / sizeof(float4));
     tile_terms_.resize(static_cast<size_t>(tiles_.total) * kTileBlocks * kBlockTerms);
     tile_counts_.resize(static_cast<size_t>(tiles_.total));
@@ -101,7 +102,8 @@ class EmulatedSlot {
     ticket_base_ += tiles_.grid;
     params.tickets = counters_.data();
     params.stored = counters_.data() + 1;
-    params.prefixes = prefixes_.data();
+    params.tile_sums = tile_sums_.data();
+    params.group_sums = group_sums_.data();
     params.records = records_.data();
     params.kept_terms = reinterpret_cast<float*>(kept_.data());
     params.team_sums = team_sums_.data();
@@ -124,7 +126,8 @@ class EmulatedSlot {
   std::array<uint64_t, kMaxSegments> team_sums_{};
   std::array<uint64_t, kMaxPlanes> results_{};
   std::vector<PackedRecord> records_;
-  std::vector<uint64_t> prefixes_;
+  std::vector<uint64_t> tile_sums_;
+  std::vector<uint64_t> group_sums_;
   std::vector<float4> kept_;
   std::vector<float> tile_terms_;
   std::vector<uint32_t> tile_counts_;

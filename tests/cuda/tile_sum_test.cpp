@@ -124,7 +124,7 @@ int ExpectSerialSum(const std::vector<float>& terms, Guess guess) {
   int first = 0;
   for (int end = 4; first < tiles; end *= 4) {
     if (end > tiles) end = tiles;
-    bits = ResolveTiles(team, bits, first, end);
+    bits = ResolveTiles(team, first, end, [bits] { return bits; });
     first = end;
   }
   const float expected = AddSerially(0.0f, terms.data(), static_cast<int>(terms.size()));
