@@ -331,9 +331,7 @@ Status CudaEngine::Initialize() {
   }
   if (!status.ok()) return status;
   LayOut();
-  // The host's reduction gains nothing from more, and takes much memory for each.
-  const int depth = options_.depth > 0 ? options_.depth : on_host() ? kMinCudaDepth : DefaultCudaDepth(geometry_);
-  slots_.resize(static_cast<size_t>(depth));
+  slots_.resize(static_cast<size_t>(options_.depth > 0 ? options_.depth : kDefaultCudaDepth));
   for (Slot& slot : slots_) {
     status = MakeSlot(&slot);
     if (!status.ok()) return status;
@@ -616,11 +614,10 @@ Result<FrameScore> CudaEngine::Collect() {
 
 }  // namespace
 
-int DefaultCudaDepth(const FrameGeometry& geometry) {
-  constexpr int64_t kFillingSamples =
-      int64_t{3840} * 2160;  // eight of them keep an H200 busy, larger ones half as many
+int DeviceFramesDepth(const FrameGeometry& geometry) {
+  constexpr int64_t kSamplesInFlight = int64_t{8} * 3840 * 2160;  // measured on an H200
   const int64_t samples = int64_t{geometry.plane_width(0)} * geometry.plane_height(0);
-  return static_cast<int>(std::clamp<int64_t>(8 * kFillingSamples / samples, kMinCudaDepth, kMaxCudaDepth));
+  return static_cast<int>(std::clamp<int64_t>(kSamplesInFlight / samples, kDefaultCudaDepth, kMaxCudaDepth));
 }
 
 Result<std::vector<CudaDevice>> ProbeCudaDevices() {

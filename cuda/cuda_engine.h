@@ -42,7 +42,7 @@ struct CudaEngineOptions {
   CudaTarget target;
   CudaReduction reduction = CudaReduction::kDevice;
   bool verify = false;  // computes both reductions; Collect fails with kInternal if they differ
-  int depth = 0;        // pairs in flight, 1 to 16; 0 = DefaultCudaDepth()
+  int depth = 0;        // pairs in flight, 1 to 16; 0 = kDefaultCudaDepth
 
   // For tests: makes the device's guesses wrong, which must cost time and never bits.
   int exponent_error = 0;     // added to every predicted exponent
@@ -51,11 +51,12 @@ struct CudaEngineOptions {
   bool terms_only = false;
 };
 
-// Pairs in flight that keep a device busy: most of the time that a small pair takes goes into its sum, in which it leaves
-// the device idle.
-constexpr int kMinCudaDepth = 4;
+// Pairs in flight that keep the bus busy; more would only spread the copies over more memory.
+constexpr int kDefaultCudaDepth = 4;
 constexpr int kMaxCudaDepth = 16;
-int DefaultCudaDepth(const FrameGeometry& geometry);
+// Pairs in flight that keep a device busy with frames that lie there already: a small pair spends most of its time in
+// its sum, in which it leaves the device idle.
+int DeviceFramesDepth(const FrameGeometry& geometry);
 
 // An engine for `geometry`. It reads planes from host memory (Memory::kHost is copied within Submit into
 // page-locked memory of the engine; Memory::kPinnedHost is read by the device until Collect), and in

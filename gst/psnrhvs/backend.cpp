@@ -25,7 +25,7 @@ class CudaMemory {
   static bool DevicePresent() { return false; }
   Status Start(const BackendSettings&) { return Missing(); }
   void Stop() {}
-  Result<std::unique_ptr<Engine>> CreateEngine(const FrameGeometry&, const BackendSettings&) { return Missing(); }
+  Result<std::unique_ptr<Engine>> CreateEngine(const FrameGeometry&, const BackendSettings&, bool) { return Missing(); }
   Result<BufferAccess> Access(GstBuffer*) { return BufferAccess{}; }
   bool ProposePool(GstQuery*) { return false; }
   void SetContext(GstContext*, int) {}
@@ -81,8 +81,12 @@ void Backend::Stop() {
   state_ = State::kStopped;
 }
 
-Result<std::unique_ptr<Engine>> Backend::CreateEngine(const FrameGeometry& geometry) const {
-  if (state_ == State::kCuda) return cuda_->CreateEngine(geometry, settings_);
+Result<std::unique_ptr<Engine>> Backend::CreateEngine(const FrameGeometry& geometry, const GstCaps* reference_caps,
+                                                      const GstCaps* distorted_caps) const {
+  if (state_ == State::kCuda) {
+    const bool on_device = IsCudaMemory(reference_caps, 0) && IsCudaMemory(distorted_caps, 0);
+    return cuda_->CreateEngine(geometry, settings_, on_device);
+  }
   CpuEngineOptions options;
   options.threads = settings_.threads;
   return CreateCpuEngine(geometry, options);

@@ -48,8 +48,9 @@ class Backend {
   // Lets go of the device. Engines must be gone.
   void Stop();
 
-  // An engine for frames of this geometry.
-  Result<std::unique_ptr<Engine>> CreateEngine(const FrameGeometry& geometry) const;
+  // An engine for frames of this geometry, which come with caps of these features.
+  Result<std::unique_ptr<Engine>> CreateEngine(const FrameGeometry& geometry, const GstCaps* reference_caps,
+                                               const GstCaps* distorted_caps) const;
 
   // The template's caps that the backend can take: without CUDA memory where the CPU computes, or would
   // after a start with `choice`. Transfer full.

@@ -554,7 +554,8 @@ bool Comparison::PrepareEngine(const Frame& reference, const Frame& distorted) {
   }
   engine_.reset();
   engine_geometry_.reset();
-  auto engine = CatchAll("make an engine", [&] { return backend_->CreateEngine(ref.geometry); });
+  auto engine =
+      CatchAll("make an engine", [&] { return backend_->CreateEngine(ref.geometry, ref.caps.get(), dist.caps.get()); });
   if (!engine.ok()) return Fail(engine.status());
   engine_ = std::move(*engine);
   engine_geometry_ = ref.geometry;

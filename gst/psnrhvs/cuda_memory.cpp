@@ -196,7 +196,7 @@ Status CudaMemory::Start(const BackendSettings& settings) {
     session_ = session;
   }
   const auto geometry = FrameGeometry::Create(64, 64, Chroma::k420, 8);
-  const auto engine = CreateEngine(*geometry, settings);
+  const auto engine = CreateEngine(*geometry, settings, false);
   if (!engine.ok()) {
     Stop();
     return engine.status();
@@ -215,12 +215,16 @@ std::shared_ptr<const CudaMemory::Session> CudaMemory::session() const {
   return session_;
 }
 
-Result<std::unique_ptr<Engine>> CudaMemory::CreateEngine(const FrameGeometry& geometry,
-                                                         const BackendSettings& settings) const {
+Result<std::unique_ptr<Engine>> CudaMemory::CreateEngine(const FrameGeometry& geometry, const BackendSettings& settings,
+                                                         bool on_device) const {
   CudaEngineOptions options;
   options.target = TargetOf(session()->context.get());
   options.reduction = settings.cuda_reduction;
   options.verify = settings.verify;
+  // The host's reduction takes much memory for each pair in flight.
+  if (on_device && settings.cuda_reduction == CudaReduction::kDevice && !settings.verify) {
+    options.depth = DeviceFramesDepth(geometry);
+  }
   return CreateCudaEngine(geometry, options);
 }
 
@@ -273,7 +277,7 @@ bool CudaMemory::ProposePool(GstQuery* query) const {
   const bool device = gst_caps_features_contains(gst_caps_get_features(caps, 0), PSNRHVS_CUDA_FEATURE);
   const std::unique_ptr<GstBufferPool, Unref> pool(device ? gst_cuda_buffer_pool_new(session->context.get())
                                                           : gst_video_buffer_pool_new());
-  constexpr guint kHeld = kMinCudaDepth + 1;  // at least: what the engine works on, and the next
+  constexpr guint kHeld = kDefaultCudaDepth + 1;  // at least: what the engine works on, and the next
   guint size = static_cast<guint>(GST_VIDEO_INFO_SIZE(&info));
   GstStructure* config = gst_buffer_pool_get_config(pool.get());
   gst_buffer_pool_config_set_params(config, caps, size, kHeld, 0);

@@ -27,7 +27,9 @@ class CudaMemory {
   // Gets a context, the pipeline's if it has one, and proves that an engine can be made in it.
   Status Start(const BackendSettings& settings);
   void Stop();
-  Result<std::unique_ptr<Engine>> CreateEngine(const FrameGeometry& geometry, const BackendSettings& settings) const;
+  // `on_device`: both frames of every pair will be in device memory.
+  Result<std::unique_ptr<Engine>> CreateEngine(const FrameGeometry& geometry, const BackendSettings& settings,
+                                               bool on_device) const;
 
   // See Backend.
   Result<BufferAccess> Access(GstBuffer* buffer) const;

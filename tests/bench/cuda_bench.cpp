@@ -236,8 +236,11 @@ void Bench::Run(const Case& c) {
 
   CudaEngineOptions options;
   {
-    auto engine = MakeEngine(geometry, options);
+    CudaEngineOptions on_device = options;
+    if (depth_ == 0) on_device.depth = DeviceFramesDepth(geometry);
+    auto engine = MakeEngine(geometry, on_device);
     Add(c, "whole", "device", engine->depth(), Throughput(*engine, device_pairs, c.frames));
+    engine = MakeEngine(geometry, options);
     Add(c, "whole", "pinned", engine->depth(), Throughput(*engine, pinned_pairs, std::max(16, c.frames / 10)),
         floor_ms);
     Add(c, "whole", "pageable", engine->depth(), Throughput(*engine, pageable_pairs, std::max(16, c.frames / 40)));
