@@ -16,7 +16,7 @@
 #include "cuda/kernels.h"
 
 // The fat binary of kernels.cu, embedded by the build.
-extern "C" const unsigned long long psnrhvs_cuda_kernels[];
+extern "C" const unsigned long long psnrhvs_cuda_kernels[];  // NOLINT(google-runtime-int): as bin2c writes it
 
 namespace psnrhvs {
 namespace {
@@ -427,7 +427,7 @@ Status CudaEngine::Upload(const FrameView& frame, Slot* slot, int image, KernelP
   Slot::Upload& upload = slot->uploads[image];
   const size_t capacity = AlignUp(plan.bytes, 4096);
   if (upload.buffer_bytes < capacity) {
-    const Status status = Allocate(capacity, &upload.buffer);
+    Status status = Allocate(capacity, &upload.buffer);
     if (!status.ok()) return status;
     upload.buffer_bytes = capacity;
   }
@@ -439,10 +439,10 @@ Status CudaEngine::Upload(const FrameView& frame, Slot* slot, int image, KernelP
     plane.stride = static_cast<int32_t>(plan.plane_stride[p]);
   }
 
-  const CUstream stream = slot->stream.get();
+  CUstream stream = slot->stream.get();
   if (!pinned) {
     if (upload.staging_bytes < capacity) {
-      const Status status = AllocateHost(capacity, &upload.staging);
+      Status status = AllocateHost(capacity, &upload.staging);
       if (!status.ok()) return status;
       upload.staging_bytes = capacity;
     }
@@ -481,7 +481,7 @@ Status CudaEngine::Upload(const FrameView& frame, Slot* slot, int image, KernelP
       rows.Height = copy.rows;
       result = driver_.Memcpy2DAsync(&rows, stream);
     }
-    const Status status = Check(result, "cannot copy a frame to the CUDA device");
+    Status status = Check(result, "cannot copy a frame to the CUDA device");
     if (!status.ok()) return status;
   }
   return Status();

@@ -50,6 +50,7 @@ namespace psnrhvs {
   X(EventSynchronize, "cuEventSynchronize", (CUevent))
 
 struct CudaDriver {
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a declarator and its parameters
 #define PSNRHVS_CUDA_MEMBER(member, name, parameters) CUresult(*member) parameters = nullptr;
   PSNRHVS_CUDA_FUNCTIONS(PSNRHVS_CUDA_MEMBER)
 #undef PSNRHVS_CUDA_MEMBER

@@ -63,12 +63,12 @@ PSNRHVS_HOST_DEVICE inline Biased<kTo> Rebias(Biased<kFrom> a) {
 }
 
 // What a source's bias adds to the result of a lifting step.
-constexpr int LiftedBias(int bias, int c, int k) { return static_cast<int>(static_cast<long long>(bias) * c >> k); }
+constexpr int LiftedBias(int bias, int c, int k) { return static_cast<int>(static_cast<int64_t>(bias) * c >> k); }
 
 // t + round(x * kC / 2^kShift); kC may be negative.
 template <int kC, int kShift, int kT, int kX>
 PSNRHVS_HOST_DEVICE inline Biased<kT + LiftedBias(kX, kC, kShift)> AddLifted(Biased<kT> t, Biased<kX> x) {
-  static_assert(static_cast<long long>(kX) * kC % (1 << kShift) == 0, "the source's bias would not stay an integer");
+  static_assert(static_cast<int64_t>(kX) * kC % (1 << kShift) == 0, "the source's bias would not stay an integer");
   static_assert(InRoundingZone(kT + LiftedBias(kX, kC, kShift)), "the result would not be rounded to an integer");
   return {FusedMultiplyAdd(x.value, static_cast<float>(kC) / static_cast<float>(1 << kShift), t.value)};
 }
@@ -87,7 +87,7 @@ template <int kTo, int kFrom>
 PSNRHVS_HOST_DEVICE inline Biased<kTo> HalvedUnsigned(Biased<kFrom> v) {
   static_assert(kFrom >= 0 && kFrom % 2 == 0 && kFrom <= (1 << 22), "the product would not round down");
   static_assert(InRoundingZone(kTo), "the result would not be rounded to an integer");
-  return {FusedMultiplyAdd(v.value, kBelowHalf, static_cast<float>(kTo - kFrom / 2))};
+  return {FusedMultiplyAdd(v.value, kBelowHalf, static_cast<float>(kTo - (kFrom >> 1)))};
 }
 
 // t + round(x * kC / 2^kShift) at bias kTo.

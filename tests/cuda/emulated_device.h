@@ -172,7 +172,8 @@ inline void Launch(unsigned blocks, unsigned threads, int resident, void* shared
 
 }  // namespace emulated_device
 
-// The language.
+// The language. Its names are given.
+// NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming)
 #define __global__
 #define __device__
 #define __shared__ static
@@ -254,3 +255,4 @@ T __shfl_up_sync(unsigned mask, T value, int distance) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   return __shfl_sync(mask, value, lane < distance ? lane : lane - distance);
 }
+// NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming)

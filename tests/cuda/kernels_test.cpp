@@ -219,8 +219,8 @@ TEST(Kernels, ReadEveryLayout) {
             SCOPED_TRACE("depth " + std::to_string(depth) + ", step " + std::to_string(step) + ", padding " +
                          std::to_string(padding) + ", offset " + std::to_string(offset) + (upwards ? ", upwards" : ""));
             const int shift = depth > 8 ? 6 : 0;
-            const size_t stride = static_cast<size_t>(kWidth * step * bytes + padding);
-            const size_t row_bytes = static_cast<size_t>(((kWidth - 1) * step + 1) * bytes);
+            const size_t stride = static_cast<size_t>(kWidth) * step * bytes + padding;
+            const size_t row_bytes = (static_cast<size_t>(kWidth - 1) * step + 1) * bytes;
             // Ends with the last sample; one aligned word may begin before `offset`.
             std::vector<uint8_t> memory(static_cast<size_t>(offset) + stride * (kHeight - 1) + row_bytes, 0x5a);
             for (int y = 0; y < kHeight; ++y) {

@@ -84,18 +84,20 @@ TwoPads::~TwoPads() {
   gst_element_set_bus(element_.get(), nullptr);
 }
 
-void TwoPads::SetCaps(Side side, const std::string& caps) { gst_harness_set_src_caps_str(harness(side), caps.c_str()); }
+void TwoPads::SetCaps(Side side, const std::string& caps) const {
+  gst_harness_set_src_caps_str(harness(side), caps.c_str());
+}
 
-void TwoPads::SetCaps(const std::string& caps) {
+void TwoPads::SetCaps(const std::string& caps) const {
   SetCaps(Side::kReference, caps);
   SetCaps(Side::kDistorted, caps);
 }
 
-GstFlowReturn TwoPads::Push(Side side, GstPtr<GstBuffer> buffer) {
+GstFlowReturn TwoPads::Push(Side side, GstPtr<GstBuffer> buffer) const {
   return gst_harness_push(harness(side), buffer.release());
 }
 
-bool TwoPads::Push(Side side, GstEvent* event) { return gst_harness_push_event(harness(side), event); }
+bool TwoPads::Push(Side side, GstEvent* event) const { return gst_harness_push_event(harness(side), event); }
 
 Reports TwoPads::End(Side first) {
   Push(first, gst_event_new_eos());

@@ -53,10 +53,10 @@ class TwoPads {
   GstHarness* harness(Side side) const { return harnesses_[static_cast<int>(side)]; }
   Recorder& recorder() { return *recorder_; }
 
-  void SetCaps(Side side, const std::string& caps);
-  void SetCaps(const std::string& caps);  // of both
-  GstFlowReturn Push(Side side, GstPtr<GstBuffer> buffer);
-  bool Push(Side side, GstEvent* event);  // takes it over
+  void SetCaps(Side side, const std::string& caps) const;
+  void SetCaps(const std::string& caps) const;  // of both
+  GstFlowReturn Push(Side side, GstPtr<GstBuffer> buffer) const;
+  bool Push(Side side, GstEvent* event) const;  // takes it over
   // Ends the sides in that order, and waits for EOS downstream or an error.
   Reports End(Side first = Side::kReference);
 
