@@ -2,12 +2,12 @@
 #include "gst/psnrhvs/results.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <charconv>
 #include <cmath>
+#include <csignal>
 
 namespace psnrhvs {
 namespace {

@@ -76,7 +76,7 @@ GstPadProbeReturn NotePassage(GstPad*, GstPadProbeInfo*, gpointer data) {
 // An element between two appsrc and a sink, paused, so that it can be asked for a pool.
 class Bench {
  public:
-  explicit Bench(const Case& c) : case_(c) {
+  explicit Bench(const Case& c) {
     const std::string format = std::string(c.features) + ",format=I420,width=" + std::to_string(c.width) +
                                ",height=" + std::to_string(c.height) + ",framerate=25/1";
     const std::string source = "appsrc format=time max-bytes=0 caps=\"" + format + "\" name=";
@@ -155,7 +155,6 @@ class Bench {
     gst_buffer_pool_set_active(pool, TRUE);
   }
 
-  const Case case_;
   GstPtr<GstElement> pipeline_, element_;
   GstPtr<GstBus> bus_;
   GstPtr<GstCaps> caps_;
