@@ -64,12 +64,11 @@ class HostTeam {
     ++serial_blocks;
     return AddSerially(sum, Block(t), kBlockTerms);
   }
-  void ReadRecords(int tile, int end, TileRecord* records) {
-    for (int i = 0; i < kRecordsAThread; ++i) {
-      records[i] = TileRecord{};
-      records[i].map_count = kAllZero;
-      if (tile + i < end) records[i] = UnpackRecord(PackRecord(records_[tile + i], 77));
-    }
+  TileRecord ReadRecord(int tile, int end) {
+    if (tile < end) return UnpackRecord(PackRecord(records_[tile], 77));
+    TileRecord record{};
+    record.map_count = kAllZero;
+    return record;
   }
 
   int loads = 0;
