@@ -143,6 +143,6 @@ Suite* BackendSuite() {
 }  // namespace psnrhvs::testing
 
 int main(int argc, char** argv) {
-  gst_check_init(&argc, &argv);
+  psnrhvs::testing::InitChecks(&argc, &argv);
   return gst_check_run_suite(psnrhvs::testing::BackendSuite(), "element_backend", __FILE__);
 }

@@ -503,11 +503,12 @@ Suite* ChangesSuite() {
   tcase_add_loop_test(tests, seek_that_only_one_input_can_follow_is_refused_and_disturbs_nothing, 0, 2);
   tcase_add_loop_test(tests, seek_that_fails_on_one_input_is_an_error, 0, 2);
   tcase_add_loop_test(tests, refusal_downstream_is_an_error_also_when_the_sources_have_sent_everything, 0, 3);
-  tcase_add_test(tests, reader_that_leaves_the_results_pipe_is_an_error);
-  tcase_add_test(tests, file_that_may_grow_no_further_is_an_error_and_keeps_its_whole_lines);
-  tcase_add_test(tests, full_disk_is_an_error);
+  TCASE_ADD_LAUNCH_TEST(tests, "element_changes", reader_that_leaves_the_results_pipe_is_an_error, 1);
+  TCASE_ADD_LAUNCH_TEST(tests, "element_changes", file_that_may_grow_no_further_is_an_error_and_keeps_its_whole_lines,
+                        1);
+  TCASE_ADD_LAUNCH_TEST(tests, "element_changes", full_disk_is_an_error, 1);
   tcase_add_test(tests, two_hundred_elements_run_in_one_process);
-  tcase_add_test(tests, nothing_leaks_according_to_gstreamers_tracer);
+  TCASE_ADD_LAUNCH_TEST(tests, "element_changes", nothing_leaks_according_to_gstreamers_tracer, 1);
   return suite;
 }
 
@@ -515,6 +516,6 @@ Suite* ChangesSuite() {
 }  // namespace psnrhvs::testing
 
 int main(int argc, char** argv) {
-  gst_check_init(&argc, &argv);
+  psnrhvs::testing::InitChecks(&argc, &argv);
   return gst_check_run_suite(psnrhvs::testing::ChangesSuite(), "element_changes", __FILE__);
 }

@@ -4,6 +4,7 @@
 
 #include <cinttypes>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <string>
 
@@ -13,6 +14,16 @@
 #include <gst/check/gstcheck.h>
 
 namespace psnrhvs::testing {
+
+// Adds a loop test that runs the element in gst-launch, or says that it is left out. `suite` is the program's name.
+#define TCASE_ADD_LAUNCH_TEST(tcase, suite, test, count) \
+  do {                                                   \
+    if (GstLaunchRunsElement()) {                        \
+      tcase_add_loop_test(tcase, test, 0, count);        \
+    } else {                                             \
+      std::printf("[  SKIPPED ] %s.%s\n", suite, #test); \
+    }                                                    \
+  } while (0)
 
 inline void CheckNoErrors(const Reports& reports, const std::string& what) {
   fail_unless(reports.errors.empty(), "%s: %s", what.c_str(),

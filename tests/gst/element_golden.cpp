@@ -289,6 +289,6 @@ int main(int argc, char** argv) {
     return 77;
   }
   psnrhvs::testing::ReadTables(*shared);
-  gst_check_init(&argc, &argv);
+  psnrhvs::testing::InitChecks(&argc, &argv);
   return gst_check_run_suite(psnrhvs::testing::GoldenSuite(), "element_golden", __FILE__);
 }

@@ -835,6 +835,6 @@ Suite* PadSuite() {
 }  // namespace psnrhvs::testing
 
 int main(int argc, char** argv) {
-  gst_check_init(&argc, &argv);
+  psnrhvs::testing::InitChecks(&argc, &argv);
   return gst_check_run_suite(psnrhvs::testing::PadSuite(), "element_pads", __FILE__);
 }

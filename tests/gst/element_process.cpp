@@ -200,6 +200,6 @@ int main(int argc, char** argv) {
   std::printf("skipped: gst-launch cannot load an instrumented plugin, and sanitizers use memory of their own\n");
   return 77;
 #endif
-  gst_check_init(&argc, &argv);
+  psnrhvs::testing::InitChecks(&argc, &argv);
   return gst_check_run_suite(psnrhvs::testing::ProcessSuite(), "element_process", __FILE__);
 }

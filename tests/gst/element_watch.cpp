@@ -344,7 +344,7 @@ Suite* WatchSuite() {
   tcase_add_test(tests, mean_at_the_bar_passes);
   tcase_add_test(tests, bar_is_not_passed_by_comparing_nothing);
   tcase_add_test(tests, end_that_comes_from_downstream_is_summed_up_and_measured_like_any_other);
-  tcase_add_test(tests, too_low_a_quality_is_the_exit_code_of_gst_launch);
+  TCASE_ADD_LAUNCH_TEST(tests, "element_watch", too_low_a_quality_is_the_exit_code_of_gst_launch, 1);
   tcase_add_test(tests, statistics_can_be_read_by_another_thread_while_running);
   const int labels = static_cast<int>(G_N_ELEMENTS(kLabels));
   tcase_add_loop_test(tests, label_that_differs_is_warned_of_once_with_both_values, 0, labels);
@@ -357,6 +357,6 @@ Suite* WatchSuite() {
 }  // namespace psnrhvs::testing
 
 int main(int argc, char** argv) {
-  gst_check_init(&argc, &argv);
+  psnrhvs::testing::InitChecks(&argc, &argv);
   return gst_check_run_suite(psnrhvs::testing::WatchSuite(), "element_watch", __FILE__);
 }

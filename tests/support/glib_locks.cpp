@@ -1,8 +1,11 @@
 // GLib's mutexes and conditions by pthreads, for ThreadSanitizer, which cannot see GLib's own, made of futexes. Loaded
-// before GLib (LD_PRELOAD); what GLib locks inside itself stays as it is.
+// before GLib (LD_PRELOAD). What GLib locks inside itself stays as it is, but what is handed to its pools of threads is
+// told to be so, and who lets go of an object is told to have done so before it dies.
 // SPDX-License-Identifier: LGPL-2.1-or-later
+#include <dlfcn.h>
 #include <glib.h>
 #include <pthread.h>
+#include <sanitizer/tsan_interface.h>
 
 #include <atomic>
 
@@ -34,9 +37,51 @@ pthread_cond_t* Native(GCond* cond) {
   });
 }
 
+template <typename F>
+F Real(const char* name, F) {
+  return reinterpret_cast<F>(dlsym(RTLD_NEXT, name));
+}
+
+// What a pool was made for. Kept for good, as there are few pools.
+struct PoolWork {
+  GFunc function;
+  gpointer user_data;
+};
+
+void RunPoolWork(gpointer data, gpointer work) {
+  __tsan_acquire(data);
+  static_cast<PoolWork*>(work)->function(data, static_cast<PoolWork*>(work)->user_data);
+}
+
+// References are counted with atomics in libraries that are not instrumented: all that was done with an object before a
+// reference was given back happened before what is done after the next one, which may be the last.
+void NoteUnref(gpointer object) {
+  __tsan_acquire(object);
+  __tsan_release(object);
+}
+
 }  // namespace
 
 extern "C" {
+void g_object_unref(gpointer object) {
+  static const auto real = Real("g_object_unref", g_object_unref);
+  NoteUnref(object);
+  real(object);
+}
+void gst_mini_object_unref(gpointer object) {
+  static const auto real = Real("gst_mini_object_unref", gst_mini_object_unref);
+  NoteUnref(object);
+  real(object);
+}
+GThreadPool* g_thread_pool_new(GFunc function, gpointer user_data, gint most, gboolean exclusive, GError** error) {
+  static const auto real = Real("g_thread_pool_new", g_thread_pool_new);
+  return real(RunPoolWork, new PoolWork{function, user_data}, most, exclusive, error);
+}
+gboolean g_thread_pool_push(GThreadPool* pool, gpointer data, GError** error) {
+  static const auto real = Real("g_thread_pool_push", g_thread_pool_push);
+  __tsan_release(data);
+  return real(pool, data, error);
+}
 void g_mutex_init(GMutex* mutex) { mutex->p = nullptr; }
 void g_mutex_clear(GMutex* mutex) {
   pthread_mutex_destroy(Native(mutex));

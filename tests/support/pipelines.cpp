@@ -6,11 +6,17 @@
 extern "C" void __asan_init();
 #endif
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+
+// Last: it defines macros with names of the standard library.
+#include <gst/check/gstcheck.h>
 
 namespace psnrhvs::testing {
 namespace {
@@ -203,6 +209,26 @@ std::string ReadFile(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
+void InitChecks(int* argc, char*** argv) {
+#ifdef __SANITIZE_THREAD__
+  const pid_t child = fork();
+  if (child == 0) {
+    gst_init(nullptr, nullptr);
+    _exit(0);
+  }
+  waitpid(child, nullptr, 0);
+#endif
+  gst_check_init(argc, argv);
+}
+
+bool GstLaunchRunsElement() {
+#ifdef __SANITIZE_THREAD__
+  return false;
+#else
+  return true;
+#endif
+}
+
 bool RunCommand(const std::string& command) {
   std::string environment;
 #ifdef __SANITIZE_ADDRESS__
@@ -212,6 +238,10 @@ bool RunCommand(const std::string& command) {
     environment =
         std::string("export LD_PRELOAD=") + runtime.dli_fname + " ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0; ";
   }
+#endif
+#ifdef __SANITIZE_THREAD__
+  // Other programs are not instrumented: without the runtime, and without a plugin that needs it.
+  environment = "unset LD_PRELOAD GST_PLUGIN_PATH_1_0; export GST_REGISTRY=$GST_REGISTRY.commands; ";
 #endif
   return std::system((environment + command).c_str()) == 0;
 }

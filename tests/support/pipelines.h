@@ -106,6 +106,13 @@ class TemporaryDirectory {
 
 std::string ReadFile(const std::string& path);
 
+// To be called first in a program of gst-check. Plugins that are loaded to be listed in a new registry may start
+// threads, and with ThreadSanitizer gst-check cannot fork after that, so another process makes the registry then.
+void InitChecks(int* argc, char*** argv);
+
+// Whether gst-launch can run this build's element: with ThreadSanitizer it would have to be instrumented too.
+bool GstLaunchRunsElement();
+
 // Runs a command; false if it fails or does not exist.
 bool RunCommand(const std::string& command);
 
