@@ -83,25 +83,43 @@ gboolean g_thread_pool_push(GThreadPool* pool, gpointer data, GError** error) {
   return real(pool, data, error);
 }
 void g_mutex_init(GMutex* mutex) { mutex->p = nullptr; }
+// Who clears a lock knows by a count of references that cannot be seen (that of a clock's entry, for one) that all
+// others have done with it, which is told here.
 void g_mutex_clear(GMutex* mutex) {
+  __tsan_acquire(mutex);
   pthread_mutex_destroy(Native(mutex));
   delete Native(mutex);
   mutex->p = nullptr;
 }
 void g_mutex_lock(GMutex* mutex) { pthread_mutex_lock(Native(mutex)); }
-void g_mutex_unlock(GMutex* mutex) { pthread_mutex_unlock(Native(mutex)); }
+void g_mutex_unlock(GMutex* mutex) {
+  pthread_mutex_unlock(Native(mutex));
+  __tsan_release(mutex);
+}
 gboolean g_mutex_trylock(GMutex* mutex) { return pthread_mutex_trylock(Native(mutex)) == 0; }
 void g_cond_init(GCond* cond) { cond->p = nullptr; }
 void g_cond_clear(GCond* cond) {
+  __tsan_acquire(cond);
   pthread_cond_destroy(Native(cond));
   delete Native(cond);
   cond->p = nullptr;
 }
-void g_cond_wait(GCond* cond, GMutex* mutex) { pthread_cond_wait(Native(cond), Native(mutex)); }
-void g_cond_signal(GCond* cond) { pthread_cond_signal(Native(cond)); }
-void g_cond_broadcast(GCond* cond) { pthread_cond_broadcast(Native(cond)); }
+void g_cond_wait(GCond* cond, GMutex* mutex) {
+  pthread_cond_wait(Native(cond), Native(mutex));
+  __tsan_release(cond);
+}
+void g_cond_signal(GCond* cond) {
+  pthread_cond_signal(Native(cond));
+  __tsan_release(cond);
+}
+void g_cond_broadcast(GCond* cond) {
+  pthread_cond_broadcast(Native(cond));
+  __tsan_release(cond);
+}
 gboolean g_cond_wait_until(GCond* cond, GMutex* mutex, gint64 end_time_us) {
   const timespec end = {static_cast<time_t>(end_time_us / 1000000), static_cast<long>(end_time_us % 1000000 * 1000)};
-  return pthread_cond_timedwait(Native(cond), Native(mutex), &end) == 0;
+  const bool signalled = pthread_cond_timedwait(Native(cond), Native(mutex), &end) == 0;
+  __tsan_release(cond);
+  return signalled;
 }
 }
