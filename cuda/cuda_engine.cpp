@@ -205,6 +205,7 @@ struct Slot {
   CUdeviceptr results_device = 0;
   uint32_t epoch = 0;
   uint32_t ticket_base = 0;
+  bool uploads_nothing = false;  // both frames of its pair lie on the device
 
   // For frames in host memory, by image; made when first needed.
   struct Upload {
@@ -498,6 +499,7 @@ Status CudaEngine::Launch(Slot* slot, KernelParams* params) {
 }
 
 Status CudaEngine::Enqueue(const FramePair& pair, Slot* slot) {
+  slot->uploads_nothing = pair.reference.memory == Memory::kDevice && pair.distorted.memory == Memory::kDevice;
   KernelParams params = layout_;
   Status status = Upload(pair.reference, slot, 0, &params);
   if (status.ok()) status = Upload(pair.distorted, slot, 1, &params);
@@ -560,7 +562,9 @@ Status CudaEngine::Submit(const FramePair& pair) {
 // Waits in user space while a result is near, and in the kernel when it is not. The sums may be looked at
 // as soon as they have the launch's epoch: by then every sample has been read.
 Status CudaEngine::Wait(const Slot& slot) const {
-  constexpr auto kNear = std::chrono::microseconds(50);
+  // An interrupt wakes its thread some 30 us late. Frames on the device are scored in tens to hundreds of
+  // microseconds; those that are copied first are worth a short look only.
+  const auto near = std::chrono::microseconds(slot.uploads_nothing ? 400 : 50);
   constexpr const char* kFailure = "the CUDA device failed to score a pair";
   const bool by_sums = !on_host() && !options_.terms_only;
   const volatile uint64_t* sums = static_cast<const Results*>(slot.results.get())->sums;
@@ -574,7 +578,7 @@ Status CudaEngine::Wait(const Slot& slot) const {
       const CUresult result = driver_.EventQuery(slot.done.get());
       if (result != CUDA_ERROR_NOT_READY) return Check(result, kFailure);
     }
-  } while (std::chrono::steady_clock::now() - start < kNear);
+  } while (std::chrono::steady_clock::now() - start < near);
   return Check(driver_.EventSynchronize(slot.done.get()), kFailure);
 }
 

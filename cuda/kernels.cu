@@ -478,13 +478,13 @@ class DeviceTeam {
       return;
     }
     const float4* kept = KeptTerms(stored);
-#pragma unroll 4
+#pragma unroll
     for (int i = 0; i < kSlots; ++i) slots_[i * kTileBlocks] = __ldcg(kept + i * kTileBlocks);
   }
 
   __device__ void KeepTerms(int stored, const MapPair& maps) {
     float4* kept = KeptTerms(stored);
-#pragma unroll 4
+#pragma unroll
     for (int i = 0; i < kSlots; ++i) __stcg(kept + i * kTileBlocks, slots_[i * kTileBlocks]);
     __stcg(reinterpret_cast<uint4*>(kept + kSlots * kTileBlocks),
            make_uint4(maps.low.even, maps.low.odd, maps.high.even, maps.high.odd));
@@ -503,7 +503,7 @@ class DeviceTeam {
   __device__ SumMap BlockMap(uint32_t exponent) {
     float even = BitsFloat(exponent << 23);
     float odd = BitsFloat((exponent << 23) | 1);
-#pragma unroll 4
+#pragma unroll
     for (int i = 0; i < kSlots; ++i) {
       const float4 quad = slots_[i * kTileBlocks];
       even += quad.x, odd += quad.x;
@@ -547,25 +547,28 @@ class DeviceTeam {
     return sum;
   }
 
-  __device__ TileRecord ReadRecord(int tile, int end) {
-    TileRecord record;
-    record.map_count = kAllZero;
-    if (tile >= end) return record;
-    const uint64_t* words = params_.records[params_.planes[plane_].first_tile + tile].words;
-    PackedRecord packed;
-    for (;;) {
-      bool there = true;
+  __device__ void ReadRecords(int tile, int end, TileRecord (&records)[kRecordsAThread]) {
+    const PackedRecord* source = params_.records + params_.planes[plane_].first_tile + tile;
+    bool any_stored = false;
 #pragma unroll
-      for (int w = 0; w < 3; ++w) {
-        packed.words[w] = Load(words + w);
-        there = there && IsOfEpoch(packed.words[w], params_.epoch);
+    for (int i = 0; i < kRecordsAThread; ++i) {
+      records[i].map_count = kAllZero;
+      if (tile + i >= end) continue;
+      PackedRecord packed;
+      for (;;) {
+        bool there = true;
+#pragma unroll
+        for (int w = 0; w < 3; ++w) {
+          packed.words[w] = *static_cast<const volatile uint64_t*>(source[i].words + w);
+          there = there && IsOfEpoch(packed.words[w], params_.epoch);
+        }
+        if (there) break;
+        __nanosleep(100);
       }
-      if (there) break;
-      __nanosleep(100);
+      records[i] = UnpackRecord(packed);
+      any_stored = any_stored || records[i].stored >= 0;
     }
-    record = UnpackRecord(packed);
-    if (record.stored >= 0) __threadfence();  // before the kept terms are read
-    return record;
+    if (any_stored) __threadfence();  // before the kept terms are read
   }
 
   // One thread only. Kept terms were written before a barrier.
@@ -673,13 +676,11 @@ class DeviceTeam {
       return;
     }
     // Two maps are right whatever the tiles before add, as a rule; waiting for those would leave the device idle.
-    Prefix prefix;
-    ExponentRange range;
-#pragma unroll 1
-    for (int wait = 0; wait < 2; ++wait) {
-      prefix = LookBack(tile, sum, wait != 0);
+    Prefix prefix = LookBack(tile, sum, false);
+    ExponentRange range = PredictExponents(prefix.low, prefix.high, sum, params_.exponent_error);
+    if (prefix.missing > 0 && range.high - range.low > 1) {
+      prefix = LookBack(tile, sum, true);
       range = PredictExponents(prefix.low, prefix.high, sum, params_.exponent_error);
-      if (prefix.missing == 0 || range.high - range.low <= 1) break;
     }
     record.exponent = range.low;
     record.map_count = MapsFor(range);
@@ -717,7 +718,6 @@ class DeviceTeam {
   __device__ void CompactTile(int tile) {
     ComputeTile(tile);
     uint32_t count = 0;
-#pragma unroll 1
     for (int i = 0; i < kSlots; ++i) {
       const float4 quad = slots_[i * kTileBlocks];
       count += (quad.x != 0) + (quad.y != 0) + (quad.z != 0) + (quad.w != 0);
@@ -728,7 +728,6 @@ class DeviceTeam {
     const int index = params_.planes[plane_].first_tile + tile;
     float* target =
         params_.tile_terms + static_cast<size_t>(index) * kTileBlocks * kBlockTerms + counts.value.even / 2 - count;
-#pragma unroll 1
     for (int i = 0; i < kSlots; ++i) {
       const float4 quad = slots_[i * kTileBlocks];
       if (quad.x != 0) *target++ = quad.x;

@@ -11,7 +11,9 @@
 //   Leading(flags, values, last)  number of true flags before the first false one, which no true one may
 //                           follow; sets `last` to the value of the last true one, if there is one
 //   Broadcast(values, t)    thread t's value, in every thread
-//   ReadRecord(tile, end)   the tile's record, once it is there; from tile `end` on an all-zero one
+//   ReadRecords(tile, end, records)
+//                           kRecordsAThread records from `tile` on, once they are there; from tile `end` on
+//                           all-zero ones
 //   LoadTerms(tile, stored) fetches or computes the tile's terms
 //   BlockMaps(t, exponent)  MapTerms of block t for `exponent` and for the binade above; terms are loaded
 //   KeptMaps(t, stored)     the same for the tile's own exponent, kept with its terms
@@ -141,8 +143,10 @@ PSNRHVS_HOST_DEVICE inline int ApplyLeading(Team& team, typename Team::template 
   return team.Leading(holds, after, sum_bits);
 }
 
-// A tile whose map does not hold.
+// A tile whose map does not hold, and the sum before it.
 struct FailingTile {
+  uint32_t sum_bits;
+  int32_t index;          // in the window
   int32_t stored;         // as in its record
   int32_t kept_exponent;  // of the first of its blocks' kept maps, or -1
 };
@@ -150,7 +154,8 @@ struct FailingTile {
 // Adds the terms of a tile whose map did not hold: all blocks' maps for the true binade, taken up to the
 // first block that leaves it; that block serially; and on behind it, mostly in the binade above.
 template <typename Team>
-PSNRHVS_HOST_DEVICE inline uint32_t AddTile(Team& team, const FailingTile& failing, uint32_t sum_bits, int tile) {
+PSNRHVS_HOST_DEVICE inline uint32_t AddTile(Team& team, const FailingTile& failing, int tile) {
+  uint32_t sum_bits = failing.sum_bits;
   int32_t stored = failing.stored;  // -1 once the terms are loaded
   const bool maps_are_kept = stored >= 0 && failing.kept_exponent >= 0;
   bool loaded = false;
@@ -182,30 +187,56 @@ PSNRHVS_HOST_DEVICE inline uint32_t AddTile(Team& team, const FailingTile& faili
   }
 }
 
-// Takes the sum through tiles `first` to `end` - 1, a tile a thread at a time. `sum_before()` gives the sum before
-// them, and may wait for it: it is asked for when the first records are there.
+// Records that a thread holds at a time. More make fewer windows and longer code: one was fastest on an H200.
+constexpr int kRecordsAThread = 1;
+constexpr int kWindowTiles = kTileBlocks * kRecordsAThread;
+
+struct ThreadRecords {
+  TileRecord records[kRecordsAThread];
+};
+
+// Takes the sum through tiles `first` to `end` - 1. `sum_before()` gives the sum before them, and may wait for it: it
+// is asked for when the first records are there.
 template <typename Team, typename SumBefore>
 PSNRHVS_HOST_DEVICE inline uint32_t ResolveTiles(Team& team, int first, int end, SumBefore sum_before) {
   uint32_t sum_bits = 0;
-  for (int window = first; window < end; window += kTileBlocks) {
-    typename Team::template PerThread<TileRecord> records;
-    team.ForEach([&](int t) { records(t) = team.ReadRecord(window + t, end); });
+  for (int window = first; window < end; window += kWindowTiles) {
+    typename Team::template PerThread<ThreadRecords> held;
+    team.ForEach([&](int t) { team.ReadRecords(window + t * kRecordsAThread, end, held(t).records); });
     if (window == first) sum_bits = sum_before();
     int added = 0;  // tiles of the window
     for (;;) {
       const uint32_t exponent = ExponentField(sum_bits);
       typename Team::template PerThread<SumMap> maps;
-      team.ForEach([&](int t) { maps(t) = t < added ? SumMap{} : RecordMap(records(t), exponent); });
+      team.ForEach([&](int t) {
+        SumMap map;
+        PSNRHVS_UNROLL
+        for (int i = 0; i < kRecordsAThread; ++i) {
+          if (t * kRecordsAThread + i >= added) map = Compose(map, RecordMap(held(t).records[i], exponent));
+        }
+        maps(t) = map;
+      });
       const int leading = ApplyLeading(team, maps, &sum_bits);
       if (leading == kTileBlocks) break;
       typename Team::template PerThread<FailingTile> failing;
       team.ForEach([&](int t) {
-        const TileRecord& record = records(t);
-        const bool has_maps = record.map_count == 2 && exponent - record.exponent <= 1;
-        failing(t) = {record.stored, has_maps ? static_cast<int32_t>(record.exponent) : -1};
+        FailingTile tile{sum_bits, -1, -1, -1};
+        PSNRHVS_UNROLL
+        for (int i = 0; i < kRecordsAThread; ++i) {
+          const int index = t * kRecordsAThread + i;
+          if (t != leading || tile.index >= 0 || index < added) continue;
+          const TileRecord& record = held(t).records[i];
+          if (Apply(RecordMap(record, exponent), &tile.sum_bits)) continue;
+          tile.index = index;
+          tile.stored = record.stored;
+          if (record.map_count == 2 && exponent - record.exponent <= 1)
+            tile.kept_exponent = static_cast<int32_t>(record.exponent);
+        }
+        failing(t) = tile;
       });
-      sum_bits = AddTile(team, team.Broadcast(failing, leading), sum_bits, window + leading);
-      added = leading + 1;
+      const FailingTile tile = team.Broadcast(failing, leading);
+      sum_bits = AddTile(team, tile, window + tile.index);
+      added = tile.index + 1;
     }
   }
   return sum_bits;

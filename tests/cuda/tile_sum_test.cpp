@@ -64,11 +64,12 @@ class HostTeam {
     ++serial_blocks;
     return AddSerially(sum, Block(t), kBlockTerms);
   }
-  TileRecord ReadRecord(int tile, int end) {
-    if (tile < end) return UnpackRecord(PackRecord(records_[tile], 77));
-    TileRecord record{};
-    record.map_count = kAllZero;
-    return record;
+  void ReadRecords(int tile, int end, TileRecord* records) {
+    for (int i = 0; i < kRecordsAThread; ++i) {
+      records[i] = TileRecord{};
+      records[i].map_count = kAllZero;
+      if (tile + i < end) records[i] = UnpackRecord(PackRecord(records_[tile + i], 77));
+    }
   }
 
   int loads = 0;
