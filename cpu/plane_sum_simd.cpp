@@ -60,6 +60,35 @@ constexpr ScaledTables MakeScaledTables() {
 
 inline constexpr ScaledTables kScaled = MakeScaledTables();
 
+// The factors of the transform's 16-bit multiplications, as vectors.
+constexpr int kHalfFactor = 16383;
+constexpr int kFactors[] = {kHalfFactor, 13573, 2 * 11585, 21895,    2 * 15137, 19195,
+                            4 * 7489,    3227,  6393,      4 * 2485, 18205};
+constexpr int kFactorCount = sizeof(kFactors) / sizeof(kFactors[0]);
+
+constexpr int FactorIndex(int factor) {
+  int i = 0;
+  while (kFactors[i] != factor) ++i;
+  return i;
+}
+
+struct FactorVectors {
+  alignas(64) int16_t factor[kFactorCount][kMaxGroupBlocks];
+};
+
+constexpr FactorVectors MakeFactorVectors() {
+  FactorVectors vectors{};
+  for (int i = 0; i < kFactorCount; ++i) {
+    for (int lane = 0; lane < kMaxGroupBlocks; ++lane) vectors.factor[i][lane] = static_cast<int16_t>(kFactors[i]);
+  }
+  return vectors;
+}
+
+inline constexpr FactorVectors kFactorVectors = MakeFactorVectors();
+// Volatile, as the compiler must not know what is there: vectors that it knows it makes anew in every round of a loop,
+// which takes longer than to load them.
+inline const FactorVectors* volatile factor_vectors = &kFactorVectors;
+
 // Where a group's samples lie in the plane.
 inline const uint8_t* SampleAddress(const PlaneView& view, int x, int y, size_t sample_bytes) {
   return view.Row(y) + static_cast<ptrdiff_t>(x) * view.step * static_cast<ptrdiff_t>(sample_bytes);
@@ -192,6 +221,7 @@ constexpr int kRowSamples = kBlockSize * kColumnSamples;
 using PartU8 = hn::CappedTag<uint8_t, 32>;
 using PartU16 = hn::Repartition<uint16_t, PartU8>;
 using PartU32 = hn::Repartition<uint32_t, PartU8>;
+using PartU64 = hn::Repartition<uint64_t, PartU8>;
 constexpr int kPartLanes = static_cast<int>(hn::MaxLanes(PartU16()));
 
 // 16 bytes from block `first` on and, where vectors hold them, 16 from 8 blocks further on.
@@ -205,27 +235,28 @@ HWY_INLINE hn::Vec<PartU8> LoadBlocks(const uint8_t* row, int block_bytes, int f
 #endif
 }
 
-// Rearranges a part of a sample row. 16 bytes hold two blocks, whose bytes are first brought together.
+// Rearranges a part of a sample row. 16 bytes hold two blocks, whose columns are first brought together by twos.
 HWY_INLINE void RearrangeBytes(const uint8_t* source, uint16_t* out) {
   const PartU8 d8;
   const PartU16 d16;
   const PartU32 d32;
-  alignas(16) static constexpr uint8_t kPairs[16] = {0, 7, 1, 8, 2, 9, 3, 10, 4, 11, 5, 12, 6, 13, 7, 14};
+  const PartU64 d64;
+  alignas(16) static constexpr uint8_t kPairs[16] = {0, 1, 7, 8, 2, 3, 9, 10, 4, 5, 11, 12, 6, 7, 13, 14};
   const auto pairs = hn::LoadDup128(d8, kPairs);
-  hn::Vec<PartU16> v[4];
+  hn::Vec<PartU32> v[4];
   for (int i = 0; i < 4; ++i)
-    v[i] = hn::BitCast(d16, hn::TableLookupBytes(LoadBlocks(source, kBlockStep, 2 * i), pairs));
-  const hn::Vec<PartU32> low[2] = {hn::BitCast(d32, hn::InterleaveLower(d16, v[0], v[1])),
-                                   hn::BitCast(d32, hn::InterleaveLower(d16, v[2], v[3]))};
-  const hn::Vec<PartU32> high[2] = {hn::BitCast(d32, hn::InterleaveUpper(d16, v[0], v[1])),
-                                    hn::BitCast(d32, hn::InterleaveUpper(d16, v[2], v[3]))};
-  const hn::Vec<PartU32> columns[4] = {
-      hn::InterleaveLower(d32, low[0], low[1]), hn::InterleaveUpper(d32, low[0], low[1]),
-      hn::InterleaveLower(d32, high[0], high[1]), hn::InterleaveUpper(d32, high[0], high[1])};
+    v[i] = hn::BitCast(d32, hn::TableLookupBytes(LoadBlocks(source, kBlockStep, 2 * i), pairs));
+  const hn::Vec<PartU64> low[2] = {hn::BitCast(d64, hn::InterleaveLower(d32, v[0], v[1])),
+                                   hn::BitCast(d64, hn::InterleaveLower(d32, v[2], v[3]))};
+  const hn::Vec<PartU64> high[2] = {hn::BitCast(d64, hn::InterleaveUpper(d32, v[0], v[1])),
+                                    hn::BitCast(d64, hn::InterleaveUpper(d32, v[2], v[3]))};
+  const hn::Vec<PartU64> columns[4] = {
+      hn::InterleaveLower(d64, low[0], low[1]), hn::InterleaveUpper(d64, low[0], low[1]),
+      hn::InterleaveLower(d64, high[0], high[1]), hn::InterleaveUpper(d64, high[0], high[1])};
   for (int j = 0; j < 4; ++j) {
-    const hn::Vec<PartU8> two = hn::BitCast(d8, columns[j]);
-    hn::Store(hn::BitCast(d16, hn::InterleaveLower(d8, two, hn::Zero(d8))), d16, out + kColumnSamples * 2 * j);
-    hn::Store(hn::BitCast(d16, hn::InterleaveUpper(d8, two, hn::Zero(d8))), d16, out + kColumnSamples * (2 * j + 1));
+    const hn::Vec<PartU16> two = hn::BitCast(d16, columns[j]);
+    hn::Store(hn::And(two, hn::Set(d16, 0xff)), d16, out + kColumnSamples * 2 * j);
+    hn::Store(hn::ShiftRight<8>(two), d16, out + kColumnSamples * (2 * j + 1));
   }
 }
 
@@ -325,6 +356,7 @@ struct NextGroup {
   HWY_INLINE void PrefetchRow(int image, int row) const {
     const uintptr_t at = reinterpret_cast<uintptr_t>(data[image]) + static_cast<uintptr_t>(stride_bytes[image] * row);
     for (int b = 0; b < bytes; b += 64) hwy::Prefetch(reinterpret_cast<const uint8_t*>(at + b));
+    hwy::Prefetch(reinterpret_cast<const uint8_t*>(at + bytes));
   }
 };
 
@@ -347,71 +379,77 @@ HWY_INLINE NextGroup FindNextGroup(const PlanePair& pair, int row, int group) {
 
 // ---- Transform -------------------------------------------------------------------------------------
 
-HWY_INLINE VI16 RoundingMultiply(VI16 a, int factor) {
-  return hn::MulFixedPoint15(a, hn::Set(I16(), static_cast<int16_t>(factor)));
-}
+// The factors of the transform's rounding multiplications, in vectors.
+class Factors {
+ public:
+  HWY_INLINE Factors() {
+    const FactorVectors& vectors = *factor_vectors;
+    for (int i = 0; i < kFactorCount; ++i) factors_[i] = hn::Load(I16(), vectors.factor[i]);
+  }
 
-// Lift of block.h for a constant of `kShift` bits.
-template <int kConstant, int kShift>
-HWY_INLINE VI16 LiftBy(VI16 a) {
-  constexpr int kScaled = kConstant << (15 - kShift);
-  static_assert(kScaled < 32768, "the constant does not fit");
-  return RoundingMultiply(a, kScaled);
-}
+  // Lift of block.h for a constant of `kShift` bits.
+  template <int kConstant, int kShift>
+  HWY_INLINE VI16 Lift(VI16 a) const {
+    return hn::MulFixedPoint15(a, factors_[FactorIndex(kConstant << (15 - kShift))]);
+  }
 
-// Half of block.h. The one multiplication is right from -16383 to 16385.
-template <bool kNotNegative, bool kLarge>
-HWY_INLINE VI16 HalfOf(VI16 a) {
-  if (kNotNegative) return hn::ShiftRight<1>(a);
-  if (kLarge) return hn::ShiftRight<1>(hn::Sub(a, hn::ShiftRight<15>(a)));
-  return RoundingMultiply(a, 16383);
-}
+  // Half of block.h. The one multiplication is right from -16383 to 16385.
+  template <bool kNotNegative, bool kLarge>
+  HWY_INLINE VI16 Half(VI16 a) const {
+    if (kNotNegative) return hn::ShiftRight<1>(a);
+    if (kLarge) return hn::ShiftRight<1>(hn::Sub(a, hn::ShiftRight<15>(a)));
+    return hn::MulFixedPoint15(a, factors_[FactorIndex(kHalfFactor)]);
+  }
+
+ private:
+  VI16 factors_[kFactorCount];
+};
 
 // Transform8 of block.h. `kFirst`: on samples, which are not negative. `kWide`: deeper than 10 bits. The same steps,
 // but the odd outputs' long chain comes as early as it can and the even outputs' short ones between its waits.
 template <bool kFirst, bool kWide>
-HWY_INLINE void TransformVectors(const VI16 x[8], VI16 y[8]) {
+HWY_INLINE void TransformVectors(const Factors& f, const VI16 x[8], VI16 y[8]) {
   constexpr bool kLarge = kWide && !kFirst;
   VI16 t0 = x[0], t1 = x[7], t2 = x[2], t3 = x[5], t4 = x[1], t5 = x[6], t6 = x[3], t7 = x[4];
   t4 = hn::Add(t4, t5);
-  const VI16 h4 = HalfOf<kFirst, kLarge>(t4);
+  const VI16 h4 = f.Half<kFirst, kLarge>(t4);
   t3 = hn::Sub(t2, t3);
-  const VI16 h3 = HalfOf<false, kLarge>(t3);
+  const VI16 h3 = f.Half<false, kLarge>(t3);
   t1 = hn::Sub(t0, t1);
-  const VI16 h1 = HalfOf<false, kLarge>(t1);
+  const VI16 h1 = f.Half<false, kLarge>(t1);
   t5 = hn::Sub(t5, h4);
   t6 = hn::Add(t6, t7);
-  const VI16 h6 = HalfOf<kFirst, kLarge>(t6);
-  t3 = hn::Add(t3, LiftBy<19195, 15>(t5));
+  const VI16 h6 = f.Half<kFirst, kLarge>(t6);
+  t3 = hn::Add(t3, f.Lift<19195, 15>(t5));
   t2 = hn::Sub(t2, h3);
   t0 = hn::Sub(t0, h1);
   t7 = hn::Sub(h6, t7);
   t2 = hn::Sub(h4, t2);
   t0 = hn::Add(t0, h6);
-  t5 = hn::Add(t5, LiftBy<11585, 14>(t3));
+  t5 = hn::Add(t5, f.Lift<11585, 14>(t3));
   t4 = hn::Sub(t2, t4);
   t6 = hn::Sub(t0, t6);
-  t0 = hn::Sub(t0, LiftBy<13573, 15>(t4));
-  t6 = hn::Sub(t6, LiftBy<21895, 15>(t2));
-  t3 = hn::Sub(t3, LiftBy<7489, 13>(t5));
-  t7 = hn::Sub(HalfOf<false, kLarge>(t5), t7);
-  t4 = hn::Add(t4, LiftBy<11585, 14>(t0));
-  t2 = hn::Add(t2, LiftBy<15137, 14>(t6));
+  t0 = hn::Sub(t0, f.Lift<13573, 15>(t4));
+  t6 = hn::Sub(t6, f.Lift<21895, 15>(t2));
+  t3 = hn::Sub(t3, f.Lift<7489, 13>(t5));
+  t7 = hn::Sub(f.Half<false, kLarge>(t5), t7);
+  t4 = hn::Add(t4, f.Lift<11585, 14>(t0));
+  t2 = hn::Add(t2, f.Lift<15137, 14>(t6));
   y[4] = t4;
   y[2] = t2;
   t3 = hn::Sub(h1, t3);
   t5 = hn::Sub(t5, t7);
   t1 = hn::Sub(t1, t3);
-  t5 = hn::Add(t5, LiftBy<2485, 13>(t3));
-  t7 = hn::Add(t7, LiftBy<3227, 15>(t1));
-  y[0] = hn::Sub(t0, LiftBy<13573, 15>(t4));
-  y[6] = hn::Sub(t6, LiftBy<21895, 15>(t2));
-  t3 = hn::Sub(t3, LiftBy<18205, 15>(t5));
-  t1 = hn::Sub(t1, LiftBy<6393, 15>(t7));
+  t5 = hn::Add(t5, f.Lift<2485, 13>(t3));
+  t7 = hn::Add(t7, f.Lift<3227, 15>(t1));
+  y[0] = hn::Sub(t0, f.Lift<13573, 15>(t4));
+  y[6] = hn::Sub(t6, f.Lift<21895, 15>(t2));
+  t3 = hn::Sub(t3, f.Lift<18205, 15>(t5));
+  t1 = hn::Sub(t1, f.Lift<6393, 15>(t7));
   y[3] = t3;
   y[1] = t1;
-  y[5] = hn::Add(t5, LiftBy<2485, 13>(t3));
-  y[7] = hn::Add(t7, LiftBy<3227, 15>(t1));
+  y[5] = hn::Add(t5, f.Lift<2485, 13>(t3));
+  y[7] = hn::Add(t7, f.Lift<3227, 15>(t1));
 }
 
 HWY_INLINE VI16 LoadSamples(const uint16_t* column) { return hn::BitCast(I16(), hn::Load(U16(), column)); }
@@ -442,8 +480,8 @@ struct Quadrants {
 
 // Transforms the columns of an image's samples and sums its quadrants: rows 0 to 3 are quadrants 0 and 2.
 template <bool kWide>
-HWY_INLINE void TransformColumns(const Rows& rows, int image, const NextGroup& next, GroupScratch* scratch,
-                                 Quadrants* quadrants) {
+HWY_INLINE void TransformColumns(const Factors& factors, const Rows& rows, int image, const NextGroup& next,
+                                 GroupScratch* scratch, Quadrants* quadrants) {
   const I16 d;
   for (int right = 0; right < 2; ++right) {
     VI16 top = hn::Zero(d), low = hn::Zero(d);
@@ -459,7 +497,7 @@ HWY_INLINE void TransformColumns(const Rows& rows, int image, const NextGroup& n
       AddSquares(x[2], x[3], top_lower, top_upper);
       AddSquares(x[4], x[5], low_lower, low_upper);
       AddSquares(x[6], x[7], low_lower, low_upper);
-      TransformVectors<true, kWide>(x, y);
+      TransformVectors<true, kWide>(factors, x, y);
       for (int k = 0; k < 8; ++k) hn::Store(y[k], d, scratch->coefficients[image] + (8 * k + c) * kLanes);
     }
     quadrants->sum[2 * right] = hn::BitCast(U16(), top);
@@ -473,13 +511,13 @@ HWY_INLINE void TransformColumns(const Rows& rows, int image, const NextGroup& n
 
 // Transforms the rows that TransformColumns left, in place: a group's memory should stay in the first level cache.
 template <bool kWide>
-HWY_INLINE void TransformRows(int16_t* coefficients) {
+HWY_INLINE void TransformRows(const Factors& factors, int16_t* coefficients) {
   const I16 d;
   for (int k = 0; k < kBlockSize; ++k) {
     int16_t* row = coefficients + k * kBlockSize * kLanes;
     VI16 x[8], y[8];
     for (int n = 0; n < 8; ++n) x[n] = hn::Load(d, row + n * kLanes);
-    TransformVectors<false, kWide>(x, y);
+    TransformVectors<false, kWide>(factors, x, y);
     for (int n = 0; n < 8; ++n) hn::Store(y[n], d, row + n * kLanes);
   }
 }
@@ -905,10 +943,11 @@ HWY_INLINE bool PrepareGroup(const PlanePair& pair, int row, int group, bool fol
     }
     return false;
   }
+  const Factors factors;
   Quadrants quadrants[2];
   for (int image = 0; image < 2; ++image) {
-    TransformColumns<kWide>(rows, image, next, scratch, &quadrants[image]);
-    TransformRows<kWide>(scratch->coefficients[image]);
+    TransformColumns<kWide>(factors, rows, image, next, scratch, &quadrants[image]);
+    TransformRows<kWide>(factors, scratch->coefficients[image]);
   }
   scratch->live_terms = 1;
   if (AcEqual(*scratch)) return true;
