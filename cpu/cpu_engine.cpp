@@ -27,47 +27,38 @@ struct GroupMap {
   SumMap maps[2];
 };
 
-// A plane of the frame at hand. Its block rows are handed out in order, a few at a time. Where all rows before have
-// been summed, the sum is known, and the rows are added to it at once; the thread that does so has the plane's head.
-// Other threads map rows ahead for the binade that they expect; whoever then finds the first of them next in
+// A plane of the frame at hand. Its groups are handed out in order, some at a time. Where all groups before have
+// been summed, the sum is known, and the groups are added to it at once; the thread that does so has the plane's head.
+// Other threads map groups ahead for the binade that they expect; whoever then finds the first of them next in
 // line adds them up. A wrong guess costs the time to compute a group again and never changes the sum.
 struct PlaneWork {
   PlanePair pair;
-  int rows = 0;                // of blocks
-  int groups = 0;              // a row
-  std::vector<GroupMap> maps;  // [row][group]
-  std::vector<char> mapped;    // [row]: its maps are complete
+  int groups = 0;
+  std::vector<GroupMap> maps;  // [group]
+  std::vector<char> mapped;    // [group]: its map is there
 
-  int rows_taken = 0;       // handed out
-  int rows_summed = 0;      // in `bits`
+  int taken = 0;            // groups handed out
+  int summed = 0;           // groups in `bits`
   uint32_t bits = 0;        // pattern of the sum
   bool head_taken = false;  // a thread is summing
   uint32_t last_bits = 0;   // the sum of the frame before
 
-  bool done() const { return rows_summed == rows; }
+  bool done() const { return summed == groups; }
 };
 
 // One thread's memory.
 struct Worker {
-  explicit Worker(int width) : scratch(width), again(width) {}
-
   GroupScratch scratch;
   GroupScratch again;  // for groups that are computed again
-  // Where `scratch` is, for rows that follow on.
-  uint64_t frame = 0;
-  int plane = 0;
-  int next_row = 0;
 };
 
 struct Task {
   PlaneWork* work = nullptr;  // null: nothing is left to hand out
-  uint64_t frame = 0;
-  int plane = 0;
-  int first_row = 0;
-  int end_row = 0;
+  int first = 0;
+  int end = 0;
   bool at_head = false;
   // What was known of the sum when the task was taken.
-  int rows_summed = 0;
+  int summed = 0;
   uint32_t bits = 0;
 };
 
@@ -76,23 +67,22 @@ class CpuEngine final : public Engine {
   // May throw, and Start too, if memory or threads cannot be had.
   CpuEngine(const FrameGeometry& geometry, const GroupKernel& kernel, int threads)
       : geometry_(geometry), kernel_(kernel) {
-    int rows = 0;
+    int groups = 0;
     for (int plane = 0; plane < geometry.scored_planes(); ++plane) {
       PlaneWork& work = works_[plane];
       work.pair.depth = geometry.depth();
       work.pair.plane = plane;
       work.pair.reference.width = work.pair.distorted.width = geometry.plane_width(plane);
       work.pair.reference.height = work.pair.distorted.height = geometry.plane_height(plane);
-      work.rows = work.pair.rows();
       work.groups = kernel.groups(work.pair);
-      rows += work.rows;
+      groups += work.groups;
     }
-    threads = std::clamp(threads, 1, rows);
-    for (int i = 0; i < threads; ++i) workers_.push_back(std::make_unique<Worker>(geometry.width()));
+    threads = std::clamp(threads, 1, groups);
+    for (int i = 0; i < threads; ++i) workers_.push_back(std::make_unique<Worker>());
     if (threads == 1) return;
     for (PlaneWork& work : works_) {
-      work.maps.resize(static_cast<size_t>(work.rows) * static_cast<size_t>(work.groups));
-      work.mapped.resize(static_cast<size_t>(work.rows));
+      work.maps.resize(static_cast<size_t>(work.groups));
+      work.mapped.resize(static_cast<size_t>(work.groups));
     }
   }
 
@@ -124,7 +114,7 @@ class CpuEngine final : public Engine {
         PlaneWork& work = works_[plane];
         work.pair.reference = pair.reference.planes[plane];
         work.pair.distorted = pair.distorted.planes[plane];
-        work.rows_taken = work.rows_summed = 0;
+        work.taken = work.summed = 0;
         work.last_bits = work.bits;
         work.bits = 0;
         std::fill(work.mapped.begin(), work.mapped.end(), 0);
@@ -152,6 +142,7 @@ class CpuEngine final : public Engine {
   // Tasks a thread would still take if they all were as large as the next: they shrink as the frame nears its end, so
   // that the threads seldom meet at the lock and yet finish together.
   static constexpr int kTasksAhead = 8;
+  static constexpr int kLeastTaskBlocks = 256;
 
   bool AllDone() const {
     for (int plane = 0; plane < geometry_.scored_planes(); ++plane) {
@@ -181,27 +172,23 @@ class CpuEngine final : public Engine {
       PlaneWork& work = *task.work;
       lock->unlock();
       uint32_t bits = task.bits;
-      for (int row = task.first_row; row < task.end_row; ++row) {
-        const bool follows = worker->frame == task.frame && worker->plane == task.plane && worker->next_row == row;
-        if (task.at_head) {
-          bits = AddRow(work, row, follows, &worker->scratch, bits);
-        } else {
-          MapRow(task, row, follows, &worker->scratch);
+      if (task.at_head) {
+        for (int group = task.first; group < task.end; ++group) {
+          bits = AddGroup(kernel_, work.pair, group, &worker->scratch, bits);
         }
-        worker->frame = task.frame;
-        worker->plane = task.plane;
-        worker->next_row = row + 1;
+      } else {
+        MapGroups(task, &worker->scratch);
       }
       lock->lock();
       if (task.at_head) {
         work.bits = bits;
-        work.rows_summed = task.end_row;
+        work.summed = task.end;
       } else {
-        std::fill(work.mapped.begin() + task.first_row, work.mapped.begin() + task.end_row, 1);
+        std::fill(work.mapped.begin() + task.first, work.mapped.begin() + task.end, 1);
         if (work.head_taken) continue;
         work.head_taken = true;
       }
-      AddMappedRows(&work, worker, lock);
+      AddMappedGroups(&work, worker, lock);
       work.head_taken = false;
       if (AllDone()) frame_done_.notify_one();
     }
@@ -213,10 +200,10 @@ class CpuEngine final : public Engine {
     int64_t left_in_all = 0;
     for (int plane = 0; plane < geometry_.scored_planes(); ++plane) {
       PlaneWork& work = works_[plane];
-      const int64_t left = static_cast<int64_t>(work.rows - work.rows_taken) * work.groups;
+      const int64_t left = work.groups - work.taken;
       left_in_all += left;
       // Work at a head is never in vain.
-      const bool at_head = !work.head_taken && work.rows_taken == work.rows_summed;
+      const bool at_head = !work.head_taken && work.taken == work.summed;
       if (left > 0 && (left + (at_head ? kHeadFirst : 0)) > most) {
         most = left + (at_head ? kHeadFirst : 0);
         chosen = &work;
@@ -224,67 +211,58 @@ class CpuEngine final : public Engine {
     }
     Task task;
     if (!chosen) return task;
-    const int rows_left = chosen->rows - chosen->rows_taken;
-    // The collecting thread, if it is here, should be the last to finish: waking it takes longer than a row.
-    if (collecting_ && !collecting && rows_left == 1 && left_in_all == chosen->groups) return task;
-    const int64_t groups = left_in_all / (kTasksAhead * static_cast<int64_t>(workers_.size()));
+    const int64_t least = kLeastTaskBlocks / kernel_.blocks;
+    // The collecting thread, if it is here, should be the last to finish: waking it takes longer than so few groups.
+    if (collecting_ && !collecting && left_in_all <= least) return task;
+    const int64_t wanted = std::max(least, left_in_all / (kTasksAhead * static_cast<int64_t>(workers_.size())));
     task.work = chosen;
-    task.frame = frames_;
-    task.plane = chosen->pair.plane;
-    task.first_row = chosen->rows_taken;
-    task.end_row = task.first_row + static_cast<int>(std::clamp<int64_t>(groups / chosen->groups, 1, rows_left));
+    task.first = chosen->taken;
+    task.end = task.first + static_cast<int>(std::min<int64_t>(wanted, chosen->groups - chosen->taken));
     task.at_head = most >= kHeadFirst;
-    task.rows_summed = chosen->rows_summed;
+    task.summed = chosen->summed;
     task.bits = chosen->bits;
-    chosen->rows_taken = task.end_row;
+    chosen->taken = task.end;
     if (task.at_head) chosen->head_taken = true;
     return task;
   }
 
-  uint32_t AddRow(const PlaneWork& work, int row, bool follows, GroupScratch* scratch, uint32_t bits) const {
-    for (int group = 0; group < work.groups; ++group) {
-      bits = AddGroup(kernel_, work.pair, row, group, follows, scratch, bits);
-    }
-    return bits;
-  }
-
-  // Maps a row for the binades in which its groups are expected.
-  void MapRow(const Task& task, int row, bool follows, GroupScratch* scratch) const {
+  // Maps groups for the binades in which they are expected.
+  void MapGroups(const Task& task, GroupScratch* scratch) const {
     PlaneWork& work = *task.work;
-    // The sum grows evenly enough: by what it grew a row so far, or, before the first row, in the last frame.
+    // The sum grows evenly enough: by what it grew a group so far, or, before the first, in the last frame.
     const float known = BitsFloat(task.bits);
-    const float growth = task.rows_summed > 0 ? known / static_cast<float>(task.rows_summed)
-                                              : BitsFloat(work.last_bits) / static_cast<float>(work.rows);
-    GroupMap* map = &work.maps[static_cast<size_t>(row) * static_cast<size_t>(work.groups)];
-    for (int group = 0; group < work.groups; ++group, ++map) {
-      map->exponents = 0;
-      if (!kernel_.prepare(work.pair, row, group, follows, scratch)) continue;
-      const float rows_between =
-          static_cast<float>(row - task.rows_summed) + static_cast<float>(group) / static_cast<float>(work.groups);
-      const float expected = growth * rows_between;
-      map->exponent = std::min(kLastExponent, ExponentField(FloatBits(known + expected * (1 - kDoubt))));
+    const float growth = task.summed > 0 ? known / static_cast<float>(task.summed)
+                                         : BitsFloat(work.last_bits) / static_cast<float>(work.groups);
+    for (int group = task.first; group < task.end; ++group) {
+      GroupMap& map = work.maps[static_cast<size_t>(group)];
+      map.exponents = 0;
+      if (!kernel_.prepare(work.pair, group, scratch)) continue;
+      const float expected = growth * static_cast<float>(group - task.summed);
+      map.exponent = std::min(kLastExponent, ExponentField(FloatBits(known + expected * (1 - kDoubt))));
       const uint32_t high = ExponentField(FloatBits(known + expected * (1 + kDoubt)));
-      map->exponents = high > map->exponent ? 2 : 1;
-      for (int i = 0; i < map->exponents; ++i) map->maps[i] = kernel_.map(scratch, map->exponent + i, 0);
+      map.exponents = high > map.exponent ? 2 : 1;
+      for (int i = 0; i < map.exponents; ++i) map.maps[i] = kernel_.map(scratch, map.exponent + i, 0);
     }
   }
 
-  // Adds the mapped rows that are next in line. Called with the lock and the head.
-  void AddMappedRows(PlaneWork* work, Worker* worker, std::unique_lock<std::mutex>* lock) {
-    while (work->rows_summed < work->rows_taken && work->mapped[work->rows_summed]) {
-      const int row = work->rows_summed;
+  // Adds the mapped groups that are next in line. Called with the lock and the head.
+  void AddMappedGroups(PlaneWork* work, Worker* worker, std::unique_lock<std::mutex>* lock) {
+    while (work->summed < work->taken && work->mapped[static_cast<size_t>(work->summed)]) {
+      const auto first = work->mapped.begin() + work->summed;
+      const int end = work->summed + static_cast<int>(std::find(first, work->mapped.end(), 0) - first);
       uint32_t bits = work->bits;
+      int group = work->summed;
       lock->unlock();
-      const GroupMap* map = &work->maps[static_cast<size_t>(row) * static_cast<size_t>(work->groups)];
-      for (int group = 0; group < work->groups; ++group, ++map) {
-        if (map->exponents == 0) continue;
-        const uint32_t which = ExponentField(bits) - map->exponent;
-        if (which < static_cast<uint32_t>(map->exponents) && Apply(map->maps[which], &bits)) continue;
-        bits = AddGroup(kernel_, work->pair, row, group, false, &worker->again, bits);
+      for (; group < end; ++group) {
+        const GroupMap& map = work->maps[static_cast<size_t>(group)];
+        if (map.exponents == 0) continue;
+        const uint32_t which = ExponentField(bits) - map.exponent;
+        if (which < static_cast<uint32_t>(map.exponents) && Apply(map.maps[which], &bits)) continue;
+        bits = AddGroup(kernel_, work->pair, group, &worker->again, bits);
       }
       lock->lock();
       work->bits = bits;
-      work->rows_summed = row + 1;
+      work->summed = end;
     }
   }
 

@@ -18,8 +18,8 @@ namespace psnrhvs {
 // memory. `depth` in bits, 8 to 12; `plane` 0 Y, 1 Cb, 2 Cr selects the tables.
 float PlaneSumReference(const PlaneView& reference, const PlaneView& distorted, int depth, int plane);
 
-// The vector version's view of a plane: its block rows are cut into groups of neighbouring blocks, one
-// block a lane. What the functions below take is what PlaneSumReference takes.
+// The vector version's view of a plane: its blocks, in raster order, are cut into groups, one block a lane. A group may
+// begin in one row of blocks and end in another. What the functions below take is what PlaneSumReference takes.
 struct PlanePair {
   PlaneView reference;
   PlaneView distorted;
@@ -28,19 +28,16 @@ struct PlanePair {
 
   int rows() const { return BlockCount(reference.height); }    // of blocks
   int columns() const { return BlockCount(reference.width); }  // blocks in a row
+  int blocks() const { return rows() * columns(); }
 };
 
 constexpr int kMaxGroupBlocks = 32;
 
-// Working memory of one thread: the group at hand, and the sample rows that block rows share.
+// A thread's working memory: the group at hand. Too large for a stack.
 struct GroupScratch {
-  // For planes up to `width` samples wide.
-  explicit GroupScratch(int width);
-
-  // The six sample rows between a block's top and bottom: [row][column][image][lane].
-  alignas(64) uint16_t samples[6 * kBlockSize * 2 * kMaxGroupBlocks];
-  // A part of a sample row, padded for loads that read past it.
-  alignas(64) uint8_t segment[(kBlockStep * kMaxGroupBlocks + 32) * sizeof(uint16_t)];
+  alignas(64) uint16_t samples[kBlockTerms * 2 * kMaxGroupBlocks] = {};  // [row][column][image][lane]
+  // Sample rows of blocks that cannot be loaded from where they lie, one block after the other.
+  alignas(64) uint8_t copied[kBlockSize][kBlockSize * kMaxGroupBlocks * sizeof(uint16_t)] = {};
   alignas(64) int16_t coefficients[2][kBlockTerms * kMaxGroupBlocks];  // [image][coefficient][lane]
   alignas(64) float threshold[kMaxGroupBlocks];                        // [float lane]
   alignas(64) uint32_t even[kMaxGroupBlocks];                          // the last maps: [float lane]
@@ -48,22 +45,15 @@ struct GroupScratch {
   const PlanePair* pair = nullptr;  // of the group at hand
   int blocks = 0;                   // in it
   uint64_t live_terms = 0;          // bit k: not all of its blocks' terms k are known to be zero
-
-  // Top and bottom sample rows of all groups, by turns: [group][column][image][lane]. A block row's bottom is the top
-  // of the next.
-  std::unique_ptr<uint16_t[]> edge_memory;
-  uint16_t* edge[2] = {nullptr, nullptr};  // aligned
-  std::unique_ptr<bool[]> has_bottom;      // [group]: its bottom row is there
 };
 
 // The arithmetic of a group for one instruction set.
 struct GroupKernel {
   const char* target;  // Highway's name: "AVX3" (which is AVX-512), "AVX2", "SSE4", "SSSE3", "NEON", "SCALAR"
-  int blocks;          // in a group, but for a row's last
+  int blocks;          // in a group, but for a plane's last
 
-  // Computes all but the terms of group `group` of block row `row`. `follows`: the scratch's last prepared
-  // groups include this one of the row above. False if all terms are zero, and then nothing is left to do.
-  bool (*prepare)(const PlanePair& pair, int row, int group, bool follows, GroupScratch* scratch);
+  // Computes all but the terms of group `group`. False if all terms are zero, and then nothing is left to do.
+  bool (*prepare)(const PlanePair& pair, int group, GroupScratch* scratch);
   // Map of the prepared group's blocks from `first_block` on, for sums in binade `exponent` (0 to 254).
   SumMap (*map)(GroupScratch* scratch, uint32_t exponent, int first_block);
   // That of one block of the last call's.
@@ -71,7 +61,7 @@ struct GroupKernel {
   // The terms of a block of the prepared group.
   void (*terms)(const GroupScratch& scratch, int block, float terms[kBlockTerms]);
 
-  int groups(const PlanePair& pair) const { return (pair.columns() + blocks - 1) / blocks; }
+  int groups(const PlanePair& pair) const { return (pair.blocks() + blocks - 1) / blocks; }
 };
 
 // The kernels that this processor runs, fastest first; never empty. "SCALAR" is plain code, where it was built.
@@ -81,8 +71,7 @@ const std::vector<GroupKernel>& GroupKernels();
 const GroupKernel* FindGroupKernel(const std::string& target);
 
 // Adds the terms of a group to a sum's pattern.
-uint32_t AddGroup(const GroupKernel& kernel, const PlanePair& pair, int row, int group, bool follows,
-                  GroupScratch* scratch, uint32_t bits);
+uint32_t AddGroup(const GroupKernel& kernel, const PlanePair& pair, int group, GroupScratch* scratch, uint32_t bits);
 
 // PlaneSumReference's value, computed with `kernel`.
 float PlaneSumSimd(const PlaneView& reference, const PlaneView& distorted, int depth, int plane,

@@ -118,21 +118,22 @@ void LoadBlock(const PlanePair& pair, const PlaneView& view, int x, int y, int32
   }
 }
 
-bool Prepare(const PlanePair& pair, int row, int group, bool /*follows*/, GroupScratch* scratch) {
+bool Prepare(const PlanePair& pair, int group, GroupScratch* scratch) {
   scratch->pair = &pair;
   scratch->live_terms = ~uint64_t{0};
-  scratch->blocks = std::min(kLanes, pair.columns() - group * kLanes);
+  scratch->blocks = std::min(kLanes, pair.blocks() - group * kLanes);
   const float* mask = kMask.weight[pair.plane];
   for (int block = 0; block < scratch->blocks; ++block) {
     const PlaneView* views[2] = {&pair.reference, &pair.distorted};
     float thresholds[2];
     for (int image = 0; image < 2; ++image) {
-      const int x = (group * kLanes + block) * kBlockStep;
+      const int x = (group * kLanes + block) % pair.columns() * kBlockStep;
+      const int y = (group * kLanes + block) / pair.columns() * kBlockStep;
       int32_t samples[kBlockTerms];
       if (pair.depth > 8) {
-        LoadBlock<uint16_t>(pair, *views[image], x, row * kBlockStep, samples);
+        LoadBlock<uint16_t>(pair, *views[image], x, y, samples);
       } else {
-        LoadBlock<uint8_t>(pair, *views[image], x, row * kBlockStep, samples);
+        LoadBlock<uint8_t>(pair, *views[image], x, y, samples);
       }
       int32_t coefficients[kBlockTerms];
       TransformBlock(samples, coefficients);
@@ -224,7 +225,8 @@ using PartU32 = hn::Repartition<uint32_t, PartU8>;
 using PartU64 = hn::Repartition<uint64_t, PartU8>;
 constexpr int kPartLanes = static_cast<int>(hn::MaxLanes(PartU16()));
 
-// 16 bytes from block `first` on and, where vectors hold them, 16 from 8 blocks further on.
+// Of rows in which each block begins `block_bytes` after the one before: 16 bytes from block `first` on and, where
+// vectors hold them, 16 from 8 blocks further on.
 HWY_INLINE hn::Vec<PartU8> LoadBlocks(const uint8_t* row, int block_bytes, int first) {
   const hn::Full128<uint8_t> d;
   const uint8_t* at = row + first * block_bytes;
@@ -235,17 +237,19 @@ HWY_INLINE hn::Vec<PartU8> LoadBlocks(const uint8_t* row, int block_bytes, int f
 #endif
 }
 
-// Rearranges a part of a sample row. 16 bytes hold two blocks, whose columns are first brought together by twos.
+// Rearranges a part of a sample row whose blocks begin at every kStep-th sample. 16 bytes hold two blocks, whose
+// columns are first brought together by twos.
+template <int kStep>
 HWY_INLINE void RearrangeBytes(const uint8_t* source, uint16_t* out) {
   const PartU8 d8;
   const PartU16 d16;
   const PartU32 d32;
   const PartU64 d64;
-  alignas(16) static constexpr uint8_t kPairs[16] = {0, 1, 7, 8, 2, 3, 9, 10, 4, 5, 11, 12, 6, 7, 13, 14};
+  alignas(16) static constexpr uint8_t kPairs[16] = {0, 1, kStep,     kStep + 1, 2, 3, kStep + 2, kStep + 3,
+                                                     4, 5, kStep + 4, kStep + 5, 6, 7, kStep + 6, kStep + 7};
   const auto pairs = hn::LoadDup128(d8, kPairs);
   hn::Vec<PartU32> v[4];
-  for (int i = 0; i < 4; ++i)
-    v[i] = hn::BitCast(d32, hn::TableLookupBytes(LoadBlocks(source, kBlockStep, 2 * i), pairs));
+  for (int i = 0; i < 4; ++i) v[i] = hn::BitCast(d32, hn::TableLookupBytes(LoadBlocks(source, kStep, 2 * i), pairs));
   const hn::Vec<PartU64> low[2] = {hn::BitCast(d64, hn::InterleaveLower(d32, v[0], v[1])),
                                    hn::BitCast(d64, hn::InterleaveLower(d32, v[2], v[3]))};
   const hn::Vec<PartU64> high[2] = {hn::BitCast(d64, hn::InterleaveUpper(d32, v[0], v[1])),
@@ -260,11 +264,12 @@ HWY_INLINE void RearrangeBytes(const uint8_t* source, uint16_t* out) {
   }
 }
 
+template <int kStep>
 HWY_INLINE void RearrangeWords(const uint8_t* source, int shift, int sample_mask, uint16_t* out) {
   const PartU16 d;
   const auto mask = hn::Set(d, static_cast<uint16_t>(sample_mask));
   hn::Vec<PartU16> v[8];
-  for (int i = 0; i < 8; ++i) v[i] = hn::BitCast(d, LoadBlocks(source, 2 * kBlockStep, i));
+  for (int i = 0; i < 8; ++i) v[i] = hn::BitCast(d, LoadBlocks(source, 2 * kStep, i));
   if (shift > 0) {
     for (int i = 0; i < 8; ++i) v[i] = hn::ShiftRightSame(v[i], shift);
   }
@@ -273,109 +278,154 @@ HWY_INLINE void RearrangeWords(const uint8_t* source, int shift, int sample_mask
   for (int j = 0; j < 8; ++j) hn::Store(v[j], d, out + kColumnSamples * j);
 }
 
-// `count` samples of a row, one after the other.
+template <typename T, int kStep>
+HWY_INLINE void Rearrange(const uint8_t* source, int shift, int sample_mask, uint16_t* out) {
+  if (sizeof(T) == 1) {
+    RearrangeBytes<kStep>(source, out);
+  } else {
+    RearrangeWords<kStep>(source, shift, sample_mask, out);
+  }
+}
+
+// The samples of a block's row, one after the other.
 template <typename T>
-void CopySamples(const uint8_t* from, int step, int count, uint8_t* to) {
+HWY_INLINE void CopyBlockRow(const uint8_t* from, int step, uint8_t* to) {
   if (step == 1) {
-    std::memcpy(to, from, static_cast<size_t>(count) * sizeof(T));
+    std::memcpy(to, from, kBlockSize * sizeof(T));
     return;
   }
-  for (int i = 0; i < count; ++i) {
+  for (int i = 0; i < kBlockSize; ++i) {
     std::memcpy(to + static_cast<size_t>(i) * sizeof(T), from + static_cast<size_t>(i) * 2 * sizeof(T), sizeof(T));
   }
 }
 
-// The rows of the group at hand.
-struct Rows {
-  uint16_t* row[kBlockSize];
+// Blocks of a group that are neighbours in a row.
+struct Run {
+  int row, column;  // of the first, in blocks
+  int count;        // blocks
+
+  int x() const { return column * kBlockStep; }
+  int y() const { return row * kBlockStep; }
 };
 
-// Whether a group's samples are surely equal in both images.
+// The run of at most `count` blocks that begins at block `first` of the plane.
+HWY_INLINE Run FindRun(const PlanePair& pair, int first, int count) {
+  const int columns = pair.columns();
+  const int row = first / columns, column = first - row * columns;
+  return {row, column, std::min(count, columns - column)};
+}
+
+// That of at most `count` blocks that begins where `run` ends.
+HWY_INLINE Run NextRun(const PlanePair& pair, const Run& run, int count) {
+  const int columns = pair.columns();
+  const int column = run.column + run.count;
+  if (column < columns) return {run.row, column, std::min(count, columns - column)};
+  return {run.row + 1, 0, std::min(count, columns)};
+}
+
+// Whether a run's samples are surely equal in both images.
 template <typename T>
-HWY_INLINE bool SamplesEqual(const PlanePair& pair, int x, int y, int count) {
+HWY_INLINE bool SamplesEqual(const PlanePair& pair, const Run& run) {
   const PlaneView& reference = pair.reference;
   const PlaneView& distorted = pair.distorted;
   if (reference.step != distorted.step || reference.shift != distorted.shift) return false;
-  const size_t bytes = static_cast<size_t>((count - 1) * reference.step + 1) * sizeof(T);
+  const size_t bytes = static_cast<size_t>(run.count * kBlockStep * reference.step + 1) * sizeof(T);
   for (int i = 0; i < kBlockSize; ++i) {
-    if (std::memcmp(SampleAddress(reference, x, y + i, sizeof(T)), SampleAddress(distorted, x, y + i, sizeof(T)),
-                    bytes) != 0) {
+    if (std::memcmp(SampleAddress(reference, run.x(), run.y() + i, sizeof(T)),
+                    SampleAddress(distorted, run.x(), run.y() + i, sizeof(T)), bytes) != 0) {
       return false;
     }
   }
   return true;
 }
 
-// Fills `rows`, or returns false if both images are equal. The bottom row of a group is the top row of the group below:
-// it stays in the scratch, in one of two places by turns.
 template <typename T>
-HWY_INLINE bool LoadGroup(const PlanePair& pair, int row, int group, bool follows, GroupScratch* scratch, Rows* rows) {
-  const int x = group * kLanes * kBlockStep;
-  const int y = row * kBlockStep;
-  const int left = pair.reference.width - x;
-  const bool has_top = follows && scratch->has_bottom[group];
-  scratch->has_bottom[group] = !SamplesEqual<T>(pair, x, y, std::min(left, kLanes * kBlockStep + 1));
-  if (!scratch->has_bottom[group]) return false;
-  // The last load reads 16 bytes; they are in the row, but for a row's last group.
-  const bool inside = left >= kLanes * kBlockStep + (sizeof(T) == 1 ? 16 - 2 * kBlockStep : kBlockSize - kBlockStep);
-  const int count = std::min(left, kLanes * kBlockStep + kBlockSize);
+HWY_INLINE bool GroupEqual(const PlanePair& pair, Run run, int count) {
+  run.count = std::min(run.count, count);
+  while (SamplesEqual<T>(pair, run)) {
+    count -= run.count;
+    if (count == 0) return true;
+    run = NextRun(pair, run, count);
+  }
+  return false;
+}
+
+// Copies the samples of `count` blocks from the beginning of `run` on to where a part is rearranged from.
+template <typename T>
+HWY_INLINE void CopyBlocks(const PlanePair& pair, const PlaneView& view, Run run, int count, GroupScratch* scratch) {
+  run.count = std::min(run.count, count);
+  for (int copied = 0;;) {
+    for (int i = 0; i < kBlockSize; ++i) {
+      const uint8_t* from = SampleAddress(view, run.x(), run.y() + i, sizeof(T));
+      uint8_t* to = scratch->copied[i] + static_cast<size_t>(copied * kBlockSize) * sizeof(T);
+      for (int block = 0; block < run.count; ++block) {
+        CopyBlockRow<T>(from, view.step, to);
+        from += static_cast<ptrdiff_t>(kBlockStep * view.step) * static_cast<ptrdiff_t>(sizeof(T));
+        to += kBlockSize * sizeof(T);
+      }
+    }
+    copied += run.count;
+    if (copied == count) return;
+    run = NextRun(pair, run, count - copied);
+  }
+}
+
+// Fills the scratch's samples with `count` blocks from the beginning of `run` on. In other lanes any samples may stand.
+template <typename T>
+HWY_NOINLINE void LoadGroup(const PlanePair& pair, Run run, int count, GroupScratch* scratch) {
   const PlaneView* views[2] = {&pair.reference, &pair.distorted};
   const int sample_mask = (1 << pair.depth) - 1;
-  rows->row[0] = scratch->edge[row % 2] + static_cast<size_t>(group) * kRowSamples;
-  rows->row[7] = scratch->edge[(row + 1) % 2] + static_cast<size_t>(group) * kRowSamples;
-  for (int i = 1; i < 7; ++i) rows->row[i] = scratch->samples + (i - 1) * kRowSamples;
-  for (int image = 0; image < 2; ++image) {
-    const PlaneView& view = *views[image];
-    const bool copied = !inside || view.step != 1;
-    for (int i = has_top ? 1 : 0; i < kBlockSize; ++i) {
-      const uint8_t* source = SampleAddress(view, x, y + i, sizeof(T));
-      if (copied) {
-        CopySamples<T>(source, view.step, count, scratch->segment);
-        source = scratch->segment;
-      }
-      for (int lane = 0; lane < kLanes; lane += kPartLanes) {
-        const uint8_t* part = source + static_cast<size_t>(lane * kBlockStep) * sizeof(T);
-        uint16_t* out = rows->row[i] + image * kLanes + lane;
-        if (sizeof(T) == 1) {
-          RearrangeBytes(part, out);
-        } else {
-          RearrangeWords(part, view.shift, sample_mask, out);
+  for (int lane = 0; lane < count; lane += kPartLanes) {
+    // 16 bytes of 8-bit samples are two blocks and one sample more.
+    const bool whole =
+        run.count >= kPartLanes && run.x() + kPartLanes * kBlockStep + (sizeof(T) == 1 ? 2 : 1) <= pair.reference.width;
+    for (int image = 0; image < 2; ++image) {
+      const PlaneView& view = *views[image];
+      uint16_t* out = scratch->samples + image * kLanes + lane;
+      if (whole && view.step == 1) {
+        for (int i = 0; i < kBlockSize; ++i) {
+          Rearrange<T, kBlockStep>(SampleAddress(view, run.x(), run.y() + i, sizeof(T)), view.shift, sample_mask,
+                                   out + i * kRowSamples);
+        }
+      } else {
+        CopyBlocks<T>(pair, view, run, std::min(kPartLanes, count - lane), scratch);
+        for (int i = 0; i < kBlockSize; ++i) {
+          Rearrange<T, kBlockSize>(scratch->copied[i], view.shift, sample_mask, out + i * kRowSamples);
         }
       }
     }
+    if (lane + kPartLanes < count) run = FindRun(pair, run.row * pair.columns() + run.column + kPartLanes, kLanes);
   }
-  return true;
 }
 
-// Asks for a row of the next group's samples.
+// Asks for the next group's samples, row by row. Of a group that ends in another row than it begins, for those in the
+// former: the latter's follow on those of the group at hand.
+template <typename T>
 struct NextGroup {
-  const uint8_t* data[2];
+  const uint8_t* data[2];  // [image]
   ptrdiff_t stride_bytes[2];
-  int bytes;  // a row
+  int step;
+
+  HWY_INLINE NextGroup(const PlanePair& pair, int first) : step(pair.reference.step) {
+    Run next = FindRun(pair, std::min(first, pair.blocks() - 1), kLanes);
+    if (next.count < kLanes && next.row + 1 < pair.rows()) next = NextRun(pair, next, kLanes);
+    const PlaneView* views[2] = {&pair.reference, &pair.distorted};
+    for (int image = 0; image < 2; ++image) {
+      data[image] = SampleAddress(*views[image], next.x(), next.y(), sizeof(T));
+      stride_bytes[image] = views[image]->stride_bytes;
+    }
+  }
 
   HWY_INLINE void PrefetchRow(int image, int row) const {
-    const uintptr_t at = reinterpret_cast<uintptr_t>(data[image]) + static_cast<uintptr_t>(stride_bytes[image] * row);
-    for (int b = 0; b < bytes; b += 64) hwy::Prefetch(reinterpret_cast<const uint8_t*>(at + b));
-    hwy::Prefetch(reinterpret_cast<const uint8_t*>(at + bytes));
+    constexpr int kBytes = kLanes * kBlockStep * static_cast<int>(sizeof(T));
+    uintptr_t at = reinterpret_cast<uintptr_t>(data[image]) + static_cast<uintptr_t>(stride_bytes[image] * row);
+    for (int part = 0; part < step; ++part) {
+      for (int b = 0; b < kBytes; b += 64) hwy::Prefetch(reinterpret_cast<const uint8_t*>(at + b));
+      at += kBytes;
+      hwy::Prefetch(reinterpret_cast<const uint8_t*>(at));
+    }
   }
 };
-
-template <typename T>
-HWY_INLINE NextGroup FindNextGroup(const PlanePair& pair, int row, int group) {
-  const bool below = (group + 1) * kLanes >= pair.columns();
-  // Past the last row the current one is asked for again, for nothing.
-  const int next_row = below && row + 1 < pair.rows() ? row + 1 : row;
-  const int x = below ? 0 : (group + 1) * kLanes * kBlockStep;
-  NextGroup next;
-  const PlaneView* views[2] = {&pair.reference, &pair.distorted};
-  for (int image = 0; image < 2; ++image) {
-    next.data[image] = SampleAddress(*views[image], x, next_row * kBlockStep, sizeof(T));
-    next.stride_bytes[image] = views[image]->stride_bytes;
-  }
-  const int samples = std::min(kLanes * kBlockStep, pair.reference.width - x);
-  next.bytes = samples * pair.reference.step * static_cast<int>(sizeof(T));
-  return next;
-}
 
 // ---- Transform -------------------------------------------------------------------------------------
 
@@ -479,10 +529,11 @@ struct Quadrants {
 };
 
 // Transforms the columns of an image's samples and sums its quadrants: rows 0 to 3 are quadrants 0 and 2.
-template <bool kWide>
-HWY_INLINE void TransformColumns(const Factors& factors, const Rows& rows, int image, const NextGroup& next,
-                                 GroupScratch* scratch, Quadrants* quadrants) {
+template <typename T, bool kWide>
+HWY_NOINLINE void TransformColumns(const uint16_t* samples, int image, const NextGroup<T>& next, GroupScratch* scratch,
+                                   Quadrants* quadrants) {
   const I16 d;
+  const Factors factors;
   for (int right = 0; right < 2; ++right) {
     VI16 top = hn::Zero(d), low = hn::Zero(d);
     VI32 top_lower = hn::Zero(I32()), top_upper = hn::Zero(I32());
@@ -490,7 +541,7 @@ HWY_INLINE void TransformColumns(const Factors& factors, const Rows& rows, int i
     for (int c = 4 * right; c < 4 * right + 4; ++c) {
       next.PrefetchRow(image, c);
       VI16 x[8], y[8];
-      for (int k = 0; k < 8; ++k) x[k] = LoadSamples(rows.row[k] + (2 * c + image) * kLanes);
+      for (int k = 0; k < 8; ++k) x[k] = LoadSamples(samples + k * kRowSamples + (2 * c + image) * kLanes);
       top = hn::Add(top, hn::Add(hn::Add(x[0], x[1]), hn::Add(x[2], x[3])));
       low = hn::Add(low, hn::Add(hn::Add(x[4], x[5]), hn::Add(x[6], x[7])));
       AddSquares(x[0], x[1], top_lower, top_upper);
@@ -511,8 +562,9 @@ HWY_INLINE void TransformColumns(const Factors& factors, const Rows& rows, int i
 
 // Transforms the rows that TransformColumns left, in place: a group's memory should stay in the first level cache.
 template <bool kWide>
-HWY_INLINE void TransformRows(const Factors& factors, int16_t* coefficients) {
+HWY_NOINLINE void TransformRows(int16_t* coefficients) {
   const I16 d;
+  const Factors factors;
   for (int k = 0; k < kBlockSize; ++k) {
     int16_t* row = coefficients + k * kBlockSize * kLanes;
     VI16 x[8], y[8];
@@ -662,8 +714,8 @@ HWY_INLINE void AddDeviation(VF32 sample, VF32 mean, VF32& variance) {
 // The variances by their chains, of the distorted image in the lanes that `distorted` marks and of the reference in the
 // others. `kQuadrants`: the quadrants' as well.
 template <bool kWide, bool kQuadrants>
-HWY_INLINE void VariancesByChains(const Rows& rows, const Quadrants quadrants[2], hn::Mask<I16> distorted,
-                                  Variances* variances) {
+HWY_NOINLINE void VariancesByChains(const uint16_t* samples, const Quadrants quadrants[2], hn::Mask<I16> distorted,
+                                    Variances* variances) {
   const F32 d;
   VU16 sum[4];
   for (int q = 0; q < 4; ++q) {
@@ -680,9 +732,9 @@ HWY_INLINE void VariancesByChains(const Rows& rows, const Quadrants quadrants[2]
       for (int right = 0; right < 2; ++right) {
         const int q = bottom + 2 * right;
         for (int j = 4 * right; j < 4 * right + 4; ++j) {
-          const uint16_t* column = rows.row[i] + j * kColumnSamples;
-          const VI16 samples = hn::IfThenElse(distorted, LoadSamples(column + kLanes), LoadSamples(column));
-          const VF32 lower_samples = SampleFloats<0, kWide>(samples), upper_samples = SampleFloats<1, kWide>(samples);
+          const uint16_t* column = samples + i * kRowSamples + j * kColumnSamples;
+          const VI16 values = hn::IfThenElse(distorted, LoadSamples(column + kLanes), LoadSamples(column));
+          const VF32 lower_samples = SampleFloats<0, kWide>(values), upper_samples = SampleFloats<1, kWide>(values);
           AddDeviation(lower_samples, lower_mean, lower);
           AddDeviation(upper_samples, upper_mean, upper);
           if (kQuadrants) {
@@ -730,7 +782,7 @@ HWY_INLINE void OffsetSquares(VI16 c, VF32& lower, VF32& upper) {
 
 // MaskingEnergy of block.h of both images.
 template <typename T>
-HWY_INLINE void Energy(const GroupScratch& scratch, VF32 energy[2][2]) {
+HWY_NOINLINE void Energy(const GroupScratch& scratch, VF32 energy[2][2]) {
   const F32 d;
   const int plane = scratch.pair->plane;
   VF32 sum[2][2] = {{hn::Zero(d), hn::Zero(d)}, {hn::Zero(d), hn::Zero(d)}};
@@ -765,7 +817,7 @@ HWY_INLINE void Energy(const GroupScratch& scratch, VF32 energy[2][2]) {
 
 // Of each lane's image: the distorted where `distorted` says so, else the reference.
 template <bool kWide>
-HWY_INLINE void Strength(const Rows& rows, const Quadrants quadrants[2], const Variances from_sums[2],
+HWY_INLINE void Strength(const uint16_t* samples, const Quadrants quadrants[2], const Variances from_sums[2],
                          const VF32 energy[2][2], hn::Mask<F32> lower_distorted, hn::Mask<F32> upper_distorted,
                          VF32 strength[2]) {
   const F32 d;
@@ -784,9 +836,9 @@ HWY_INLINE void Strength(const Rows& rows, const Quadrants quadrants[2], const V
   if (!hn::AllTrue(d, hn::Lt(largest, hn::Set(d, kExactBlock)))) {
     const hn::Mask<I16> narrow = hn::MaskFromVec(NarrowMasks(lower_distorted, upper_distorted));
     if (hn::AllTrue(d, hn::Lt(largest_quadrant, hn::Set(d, kExactQuadrant)))) {
-      VariancesByChains<kWide, false>(rows, quadrants, narrow, &variances);
+      VariancesByChains<kWide, false>(samples, quadrants, narrow, &variances);
     } else {
-      VariancesByChains<kWide, true>(rows, quadrants, narrow, &variances);
+      VariancesByChains<kWide, true>(samples, quadrants, narrow, &variances);
     }
   }
   for (int half = 0; half < 2; ++half) {
@@ -802,8 +854,8 @@ constexpr float kStrengthDoubt = 0x1p-15f;
 // Fills the scratch's thresholds: the larger image's of MaskingThreshold of block.h. Only that image's variances need
 // chains, if any; which one it is, sums tell.
 template <bool kWide>
-HWY_INLINE void Thresholds(const Rows& rows, const Quadrants quadrants[2], const VF32 energy[2][2],
-                           GroupScratch* scratch) {
+HWY_NOINLINE void Thresholds(const uint16_t* samples, const Quadrants quadrants[2], const VF32 energy[2][2],
+                             GroupScratch* scratch) {
   const F32 d;
   Variances from_sums[2];
   for (int image = 0; image < 2; ++image) {
@@ -831,12 +883,12 @@ HWY_INLINE void Thresholds(const Rows& rows, const Quadrants quadrants[2], const
   if (!NoneSet(doubt)) doubt = hn::And(doubt, AcDifferences(*scratch));
   VF32 strength[2];
   if (NoneSet(doubt)) {
-    Strength<kWide>(rows, quadrants, from_sums, energy, distorted[0], distorted[1], strength);
+    Strength<kWide>(samples, quadrants, from_sums, energy, distorted[0], distorted[1], strength);
   } else {
     VF32 other[2];
     const hn::Mask<F32> none = hn::Lt(hn::Zero(d), hn::Zero(d)), all = hn::Eq(hn::Zero(d), hn::Zero(d));
-    Strength<kWide>(rows, quadrants, from_sums, energy, none, none, strength);
-    Strength<kWide>(rows, quadrants, from_sums, energy, all, all, other);
+    Strength<kWide>(samples, quadrants, from_sums, energy, none, none, strength);
+    Strength<kWide>(samples, quadrants, from_sums, energy, all, all, other);
     for (int half = 0; half < 2; ++half) strength[half] = hn::Max(strength[half], other[half]);
   }
   const VF32 scale = hn::Set(d, static_cast<float>(1 / kThresholdDivisor));
@@ -906,7 +958,7 @@ class LiveTerms {
 // Most terms of high frequencies are zero, in all blocks of a group: their differences do not exceed what the threshold
 // hides, not even a lower bound of it. That bound takes one 16-bit multiplication; a zero term changes no sum.
 template <typename T, bool kWide>
-HWY_INLINE void FindLiveTerms(GroupScratch* scratch) {
+HWY_NOINLINE void FindLiveTerms(GroupScratch* scratch) {
   const F32 d;
   const U16 d16;
   const int shift = scratch->pair->depth - 8;
@@ -931,37 +983,38 @@ HWY_INLINE void FindLiveTerms(GroupScratch* scratch) {
 }
 
 template <typename T, bool kWide>
-HWY_INLINE bool PrepareGroup(const PlanePair& pair, int row, int group, bool follows, GroupScratch* scratch) {
+HWY_INLINE bool PrepareGroup(const PlanePair& pair, int group, GroupScratch* scratch) {
+  const int first = group * kLanes;
   scratch->pair = &pair;
-  scratch->blocks = std::min(kLanes, pair.columns() - group * kLanes);
-  Rows rows;
-  const NextGroup next = FindNextGroup<T>(pair, row, group);
-  if (!LoadGroup<T>(pair, row, group, follows, scratch, &rows)) {
-    for (int i = 1; i < kBlockSize; ++i) {
+  scratch->blocks = std::min(kLanes, pair.blocks() - first);
+  const Run run = FindRun(pair, first, kLanes);
+  const NextGroup<T> next(pair, first + kLanes);
+  if (GroupEqual<T>(pair, run, scratch->blocks)) {
+    for (int i = 0; i < kBlockSize; ++i) {
       next.PrefetchRow(0, i);
       next.PrefetchRow(1, i);
     }
     return false;
   }
-  const Factors factors;
+  LoadGroup<T>(pair, run, scratch->blocks, scratch);
   Quadrants quadrants[2];
   for (int image = 0; image < 2; ++image) {
-    TransformColumns<kWide>(factors, rows, image, next, scratch, &quadrants[image]);
-    TransformRows<kWide>(factors, scratch->coefficients[image]);
+    TransformColumns<T, kWide>(scratch->samples, image, next, scratch, &quadrants[image]);
+    TransformRows<kWide>(scratch->coefficients[image]);
   }
   scratch->live_terms = 1;
   if (AcEqual(*scratch)) return true;
   VF32 energy[2][2];  // [image][half]
   Energy<T>(*scratch, energy);
-  Thresholds<kWide>(rows, quadrants, energy, scratch);
+  Thresholds<kWide>(scratch->samples, quadrants, energy, scratch);
   FindLiveTerms<T, kWide>(scratch);
   return true;
 }
 
-bool Prepare(const PlanePair& pair, int row, int group, bool follows, GroupScratch* scratch) {
-  if (pair.depth == 8) return PrepareGroup<uint8_t, false>(pair, row, group, follows, scratch);
-  if (pair.depth <= 10) return PrepareGroup<uint16_t, false>(pair, row, group, follows, scratch);
-  return PrepareGroup<uint16_t, true>(pair, row, group, follows, scratch);
+bool Prepare(const PlanePair& pair, int group, GroupScratch* scratch) {
+  if (pair.depth == 8) return PrepareGroup<uint8_t, false>(pair, group, scratch);
+  if (pair.depth <= 10) return PrepareGroup<uint16_t, false>(pair, group, scratch);
+  return PrepareGroup<uint16_t, true>(pair, group, scratch);
 }
 
 // ---- Terms and their sum ---------------------------------------------------------------------------
@@ -1088,21 +1141,6 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace psnrhvs {
 
-GroupScratch::GroupScratch(int width) {
-  std::memset(samples, 0, sizeof(samples));
-  std::memset(segment, 0, sizeof(segment));
-  constexpr size_t kAlignment = 64;
-  // Whole groups of the largest kind, so that both rows are aligned.
-  const size_t blocks =
-      static_cast<size_t>(BlockCount(width) + kMaxGroupBlocks - 1) / kMaxGroupBlocks * kMaxGroupBlocks;
-  const size_t row_samples = blocks * kBlockSize * 2;
-  edge_memory = std::make_unique<uint16_t[]>(2 * row_samples + kAlignment);
-  has_bottom = std::make_unique<bool[]>(blocks);
-  const uintptr_t at = reinterpret_cast<uintptr_t>(edge_memory.get());
-  edge[0] = edge_memory.get() + (kAlignment - at % kAlignment) % kAlignment / sizeof(uint16_t);
-  edge[1] = edge[0] + row_samples;
-}
-
 namespace {
 
 HWY_EXPORT(Kernel);
@@ -1155,9 +1193,8 @@ const GroupKernel* FindGroupKernel(const std::string& target) {
   return nullptr;
 }
 
-uint32_t AddGroup(const GroupKernel& kernel, const PlanePair& pair, int row, int group, bool follows,
-                  GroupScratch* scratch, uint32_t bits) {
-  if (!kernel.prepare(pair, row, group, follows, scratch)) return bits;
+uint32_t AddGroup(const GroupKernel& kernel, const PlanePair& pair, int group, GroupScratch* scratch, uint32_t bits) {
+  if (!kernel.prepare(pair, group, scratch)) return bits;
   return AddRun(bits, GroupRun(kernel, scratch));
 }
 
@@ -1168,13 +1205,9 @@ float PlaneSumSimd(const PlaneView& reference, const PlaneView& distorted, int d
   pair.distorted = distorted;
   pair.depth = depth;
   pair.plane = plane;
-  const auto scratch = std::make_unique<GroupScratch>(reference.width);
+  const auto scratch = std::make_unique<GroupScratch>();
   uint32_t bits = 0;
-  for (int row = 0; row < pair.rows(); ++row) {
-    for (int group = 0; group < kernel.groups(pair); ++group) {
-      bits = AddGroup(kernel, pair, row, group, row > 0, scratch.get(), bits);
-    }
-  }
+  for (int group = 0; group < kernel.groups(pair); ++group) bits = AddGroup(kernel, pair, group, scratch.get(), bits);
   return BitsFloat(bits);
 }
 
