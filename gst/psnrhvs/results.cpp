@@ -153,28 +153,30 @@ std::string JsonlTail(const Summary& summary) {
   return object.Add("pooled_metrics", PooledMetrics(summary)).Text() + "\n";
 }
 
-// While it exists, the calling thread gets no SIGPIPE: a reader that leaves must not end the process.
-class BrokenPipeIsAnError {
+// While it exists, writing raises no signal in the calling thread: neither a reader that leaves (SIGPIPE) nor a limit
+// of the file's size (SIGXFSZ) must end the process, as both are errors that write() tells.
+class RefusedWriteIsAnError {
  public:
-  BrokenPipeIsAnError() {
+  RefusedWriteIsAnError() {
     sigset_t pending;
-    sigemptyset(&pipe_);
-    sigaddset(&pipe_, SIGPIPE);
+    sigemptyset(&refused_);
     sigpending(&pending);
-    was_pending_ = sigismember(&pending, SIGPIPE) == 1;
-    pthread_sigmask(SIG_BLOCK, &pipe_, &previous_);
+    for (int signal : {SIGPIPE, SIGXFSZ}) {
+      if (sigismember(&pending, signal) != 1) sigaddset(&refused_, signal);
+    }
+    pthread_sigmask(SIG_BLOCK, &refused_, &previous_);
   }
-  ~BrokenPipeIsAnError() {
+  ~RefusedWriteIsAnError() {
     const timespec now{};
-    if (!was_pending_) sigtimedwait(&pipe_, nullptr, &now);
+    while (sigtimedwait(&refused_, nullptr, &now) > 0) {
+    }
     pthread_sigmask(SIG_SETMASK, &previous_, nullptr);
   }
-  BrokenPipeIsAnError(const BrokenPipeIsAnError&) = delete;
-  BrokenPipeIsAnError& operator=(const BrokenPipeIsAnError&) = delete;
+  RefusedWriteIsAnError(const RefusedWriteIsAnError&) = delete;
+  RefusedWriteIsAnError& operator=(const RefusedWriteIsAnError&) = delete;
 
  private:
-  sigset_t pipe_, previous_;
-  bool was_pending_;
+  sigset_t refused_, previous_;  // what is pending already is blocked already
 };
 
 bool EndsIn(const std::string& text, const std::string& ending) {
@@ -279,7 +281,7 @@ Status ResultsWriter::Reopen() {
 
 Status ResultsWriter::Write(const std::string& record) {
   if (!failure_.ok()) return failure_;
-  const BrokenPipeIsAnError scope;
+  const RefusedWriteIsAnError scope;
   size_t written = 0;
   while (written < record.size()) {
     const ssize_t count = write(fd_, record.data() + written, record.size() - written);
