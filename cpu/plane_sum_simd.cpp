@@ -355,14 +355,13 @@ template <typename T>
 HWY_INLINE void CopyBlocks(const PlanePair& pair, const PlaneView& view, Run run, int count, GroupScratch* scratch) {
   run.count = std::min(run.count, count);
   for (int copied = 0;;) {
-    for (int i = 0; i < kBlockSize; ++i) {
-      const uint8_t* from = SampleAddress(view, run.x(), run.y() + i, sizeof(T));
-      uint8_t* to = scratch->copied[i] + static_cast<size_t>(copied * kBlockSize) * sizeof(T);
-      for (int block = 0; block < run.count; ++block) {
-        CopyBlockRow<T>(from, view.step, to);
-        from += static_cast<ptrdiff_t>(kBlockStep * view.step) * static_cast<ptrdiff_t>(sizeof(T));
-        to += kBlockSize * sizeof(T);
+    const uint8_t* from = SampleAddress(view, run.x(), run.y(), sizeof(T));
+    for (int block = copied; block < copied + run.count; ++block) {
+      for (int i = 0; i < kBlockSize; ++i) {
+        CopyBlockRow<T>(from + i * view.stride_bytes, view.step,
+                        scratch->copied[i] + static_cast<size_t>(block * kBlockSize) * sizeof(T));
       }
+      from += static_cast<ptrdiff_t>(kBlockStep * view.step) * static_cast<ptrdiff_t>(sizeof(T));
     }
     copied += run.count;
     if (copied == count) return;
@@ -372,7 +371,7 @@ HWY_INLINE void CopyBlocks(const PlanePair& pair, const PlaneView& view, Run run
 
 // Fills the scratch's samples with `count` blocks from the beginning of `run` on. In other lanes any samples may stand.
 template <typename T>
-HWY_NOINLINE void LoadGroup(const PlanePair& pair, Run run, int count, GroupScratch* scratch) {
+HWY_INLINE void LoadGroup(const PlanePair& pair, Run run, int count, GroupScratch* scratch) {
   const PlaneView* views[2] = {&pair.reference, &pair.distorted};
   const int sample_mask = (1 << pair.depth) - 1;
   for (int lane = 0; lane < count; lane += kPartLanes) {
@@ -406,12 +405,17 @@ struct NextGroup {
   ptrdiff_t stride_bytes[2];
   int step;
 
-  HWY_INLINE NextGroup(const PlanePair& pair, int first) : step(pair.reference.step) {
-    Run next = FindRun(pair, std::min(first, pair.blocks() - 1), kLanes);
-    if (next.count < kLanes && next.row + 1 < pair.rows()) next = NextRun(pair, next, kLanes);
+  HWY_INLINE NextGroup(const PlanePair& pair, const Run& run) : step(pair.reference.step) {
+    const int columns = pair.columns();
+    int row = run.row, column = run.column + kLanes;
+    while (column + kLanes > columns && row + 1 < pair.rows()) {
+      column = std::max(0, column - columns);
+      ++row;
+    }
+    if (column >= columns) column = 0;  // nothing is next
     const PlaneView* views[2] = {&pair.reference, &pair.distorted};
     for (int image = 0; image < 2; ++image) {
-      data[image] = SampleAddress(*views[image], next.x(), next.y(), sizeof(T));
+      data[image] = SampleAddress(*views[image], column * kBlockStep, row * kBlockStep, sizeof(T));
       stride_bytes[image] = views[image]->stride_bytes;
     }
   }
@@ -854,8 +858,8 @@ constexpr float kStrengthDoubt = 0x1p-15f;
 // Fills the scratch's thresholds: the larger image's of MaskingThreshold of block.h. Only that image's variances need
 // chains, if any; which one it is, sums tell.
 template <bool kWide>
-HWY_NOINLINE void Thresholds(const uint16_t* samples, const Quadrants quadrants[2], const VF32 energy[2][2],
-                             GroupScratch* scratch) {
+HWY_INLINE void Thresholds(const uint16_t* samples, const Quadrants quadrants[2], const VF32 energy[2][2],
+                           GroupScratch* scratch) {
   const F32 d;
   Variances from_sums[2];
   for (int image = 0; image < 2; ++image) {
@@ -958,7 +962,7 @@ class LiveTerms {
 // Most terms of high frequencies are zero, in all blocks of a group: their differences do not exceed what the threshold
 // hides, not even a lower bound of it. That bound takes one 16-bit multiplication; a zero term changes no sum.
 template <typename T, bool kWide>
-HWY_NOINLINE void FindLiveTerms(GroupScratch* scratch) {
+HWY_INLINE void FindLiveTerms(GroupScratch* scratch) {
   const F32 d;
   const U16 d16;
   const int shift = scratch->pair->depth - 8;
@@ -988,7 +992,7 @@ HWY_INLINE bool PrepareGroup(const PlanePair& pair, int group, GroupScratch* scr
   scratch->pair = &pair;
   scratch->blocks = std::min(kLanes, pair.blocks() - first);
   const Run run = FindRun(pair, first, kLanes);
-  const NextGroup<T> next(pair, first + kLanes);
+  const NextGroup<T> next(pair, run);
   if (GroupEqual<T>(pair, run, scratch->blocks)) {
     for (int i = 0; i < kBlockSize; ++i) {
       next.PrefetchRow(0, i);
