@@ -330,12 +330,6 @@ START_TEST(seek_that_leaves_the_place_to_the_inputs_is_refused_and_disturbs_noth
 }
 END_TEST
 
-bool SendSeek(const TwoPads& pads) {
-  const GstPtr<GstPad> src(gst_element_get_static_pad(pads.element(), "src"));
-  return gst_pad_send_event(src.get(), gst_event_new_seek(1, GST_FORMAT_TIME, GST_SEEK_FLAG_FLUSH, GST_SEEK_TYPE_SET,
-                                                          GST_SECOND, GST_SEEK_TYPE_NONE, -1));
-}
-
 START_TEST(seek_that_only_one_input_can_follow_is_refused_and_disturbs_nothing) {
   TwoPads pads;
   pads.SetCaps(kSmallCaps);

@@ -95,4 +95,11 @@ inline void CheckError(const Reports& reports, const std::vector<std::string>& t
   fail_unless(reports.frames.empty() && reports.pooled.empty(), "something was scored all the same");
 }
 
+// A flushing seek to second 1, from downstream.
+inline bool SendSeek(const TwoPads& pads) {
+  const GstPtr<GstPad> src(gst_element_get_static_pad(pads.element(), "src"));
+  return gst_pad_send_event(src.get(), gst_event_new_seek(1, GST_FORMAT_TIME, GST_SEEK_FLAG_FLUSH, GST_SEEK_TYPE_SET,
+                                                          GST_SECOND, GST_SEEK_TYPE_NONE, -1));
+}
+
 }  // namespace psnrhvs::testing

@@ -2,6 +2,7 @@
 // in and defines CreateCpuEngine() itself, so the library's is left out.
 // SPDX-License-Identifier: LGPL-2.1-or-later
 #include <gst/check/gsttestclock.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -285,9 +286,11 @@ void PushFrames(TwoPads* pads, Side side, int first, int count, GstClockTime shi
   }
 }
 
-void Flush(TwoPads* pads, Side side) {
-  pads->Push(side, gst_event_new_flush_start());
-  pads->Push(side, gst_event_new_flush_stop(TRUE));
+void Flush(TwoPads* pads, Side side, guint32 seqnum = gst_util_seqnum_next()) {
+  for (GstEvent* event : {gst_event_new_flush_start(), gst_event_new_flush_stop(TRUE)}) {
+    gst_event_set_seqnum(event, seqnum);
+    pads->Push(side, event);
+  }
   GstSegment segment;
   gst_segment_init(&segment, GST_FORMAT_TIME);
   pads->Push(side, gst_event_new_segment(&segment));
@@ -417,6 +420,60 @@ START_TEST(end_of_stream_with_pairs_in_flight_tells_all_of_them_in_order) {
 }
 END_TEST
 
+bool Sleeps(pid_t thread) {
+  const std::string stat = ReadFile("/proc/self/task/" + std::to_string(thread) + "/stat");
+  return stat[stat.rfind(')') + 2] == 'S';
+}
+
+START_TEST(seek_that_begins_while_the_end_is_told_takes_the_end_back) {
+  TwoPads pads(kCpu);
+  HeldEngine engine(pads.element());
+  static std::atomic<bool> queried{false}, has_enough{true};
+  gst_pad_set_query_function(pads.harness(Side::kDistorted)->srcpad,
+                             [](GstPad* pad, GstObject* parent, GstQuery* query) -> gboolean {
+                               queried = queried || GST_QUERY_TYPE(query) == GST_QUERY_SEEKING;
+                               return gst_pad_query_default(pad, parent, query);
+                             });
+  gst_pad_set_chain_function(pads.harness(Side::kReference)->sinkpad,
+                             [](GstPad*, GstObject*, GstBuffer* buffer) -> GstFlowReturn {
+                               const bool refused = has_enough && GST_BUFFER_PTS(buffer) == 2 * kPeriod;
+                               gst_buffer_unref(buffer);
+                               return refused ? GST_FLOW_EOS : GST_FLOW_OK;
+                             });
+  std::atomic<pid_t> seeker{0};
+  std::atomic<bool> seek_waits{false};
+  std::thread seeking;
+  faults.on_collect = [&, held = faults.on_collect](int number) {
+    held(number);
+    if (number != kInFlight) return;
+    // Downstream ended with pair 2, and this is the last in flight. The seek waits until the end is told.
+    seeking = std::thread([&] {
+      seeker = gettid();
+      fail_unless(SendSeek(pads));
+    });
+    while (!queried || !Sleeps(seeker)) g_usleep(500);
+    seek_waits = true;
+  };
+  pads.SetCaps(kSmallCaps);
+  for (Side side : {Side::kReference, Side::kDistorted}) PushFrames(&pads, side, 0, kPushed);
+  engine.WaitUntilHolding();
+  engine.Release();
+  while (!seek_waits) g_usleep(500);
+  seeking.join();
+  fail_unless(pads.recorder().reports().pooled.empty(), "it was the end");
+  has_enough = false;
+  for (Side side : {Side::kReference, Side::kDistorted}) {
+    GstPtr<GstEvent> seek;
+    do {
+      seek.reset(gst_harness_pull_upstream_event(pads.harness(side)));
+    } while (GST_EVENT_TYPE(seek.get()) != GST_EVENT_SEEK);
+    Flush(&pads, side, gst_event_get_seqnum(seek.get()));
+  }
+  for (Side side : {Side::kReference, Side::kDistorted}) PushFrames(&pads, side, 50, 3);
+  CheckCounts(pads.End(), kInFlight + 3, 0, 0);
+}
+END_TEST
+
 START_TEST(new_caps_with_pairs_in_flight_get_an_engine_of_their_own_when_those_are_told) {
   TwoPads pads(kCpu);
   HeldEngine engine(pads.element());
@@ -497,6 +554,7 @@ Suite* FaultsSuite() {
   tcase_add_test(tests, seek_with_pairs_in_flight_forgets_those_and_goes_on_counting);
   tcase_add_test(tests, stop_with_pairs_in_flight_keeps_their_scores_and_lets_go_of_everything);
   tcase_add_loop_test(tests, end_of_stream_with_pairs_in_flight_tells_all_of_them_in_order, 0, 2);
+  tcase_add_test(tests, seek_that_begins_while_the_end_is_told_takes_the_end_back);
   tcase_add_test(tests, new_caps_with_pairs_in_flight_get_an_engine_of_their_own_when_those_are_told);
   tcase_add_test(tests, pairs_that_a_slow_engine_would_delay_are_skipped_and_counted);
   return suite;
