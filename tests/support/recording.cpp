@@ -7,7 +7,7 @@
 namespace psnrhvs::testing {
 namespace {
 
-constexpr std::chrono::minutes kPatience{2};
+constexpr std::chrono::seconds kPatience{30};
 
 Notice NoticeFrom(GstMessage* message) {
   GError* error = nullptr;
@@ -100,13 +100,23 @@ void Recorder::Clear() {
 
 bool Recorder::WaitFor(const std::string& what) {
   std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait_for(lock, kPatience, [&] { return reports_.Position(what) >= 0 || !reports_.errors.empty(); });
+  WaitUntil(&lock, what, [&] { return reports_.Position(what) >= 0 || !reports_.errors.empty(); });
   return reports_.Position(what) >= 0;
 }
 
 void Recorder::WaitForEnd() {
   std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait_for(lock, kPatience, [&] { return reports_.eos_posted || !reports_.errors.empty(); });
+  WaitUntil(&lock, "the end", [&] { return reports_.eos_posted || !reports_.errors.empty(); });
+}
+
+void Recorder::WaitUntil(std::unique_lock<std::mutex>* lock, const std::string& what,
+                         const std::function<bool()>& there) {
+  for (size_t seen = 0; !there(); seen = reports_.order.size()) {
+    if (changed_.wait_for(*lock, kPatience) != std::cv_status::timeout || reports_.order.size() > seen) continue;
+    std::string last;
+    for (size_t n = seen < 8 ? 0 : seen - 8; n < seen; ++n) last += " " + reports_.order[n] + ",";
+    g_error("nothing happened for half a minute; waiting for %s, after%s and no more", what.c_str(), last.c_str());
+  }
 }
 
 void Recorder::Take(GstMessage* message) {

@@ -5,6 +5,7 @@
 #include <gst/gst.h>
 
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -61,12 +62,14 @@ class Recorder {
 
   Reports reports() const;
   void Clear();
-  // Waits, at most two minutes, until something is in Reports::order or an error was posted; whether it is there.
+  // Waits until something is in Reports::order or an error was posted; whether it is there. Aborts, as the next does,
+  // when nothing has happened for half a minute.
   bool WaitFor(const std::string& what);
-  // Waits, at most two minutes, until a message EOS or an error was posted.
+  // Waits until a message EOS or an error was posted.
   void WaitForEnd();
 
  private:
+  void WaitUntil(std::unique_lock<std::mutex>* lock, const std::string& what, const std::function<bool()>& there);
   void Take(GstMessage* message);
   void Take(GstPadProbeInfo* info);
 
