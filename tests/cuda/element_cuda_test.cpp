@@ -374,7 +374,9 @@ TEST(ElementCuda, CommandsInTheDocumentationRun) {
   const std::map<std::string, std::string> files = {{"reference.mkv", Streams() + "/vp9.mkv"},
                                                     {"distorted.mkv", Streams() + "/h264.mkv"},
                                                     {"scores.csv", directory / "scores.csv"}};
-  std::string page = ReadFile(std::getenv("PSNRHVS_USAGE"));
+  const char* usage = std::getenv("PSNRHVS_USAGE");
+  ASSERT_NE(usage, nullptr);
+  std::string page = ReadFile(usage);
   const std::string continued = "\\\n";
   for (size_t i; (i = page.find(continued)) != std::string::npos;) page.replace(i, continued.size(), "");
   std::istringstream text(page);

@@ -270,7 +270,7 @@ START_TEST(results_file_goes_on_after_the_end_and_a_seek) {
   run.SetState(GST_STATE_NULL);
   const std::string text = ReadFile(directory / "out.jsonl");
   int frames = 0, pooled = 0;
-  for (size_t at = 0; (at = text.find("{\"type\":\"", at)) != std::string::npos; ++at) {
+  for (size_t at = 0; (at = text.find(R"({"type":")", at)) != std::string::npos; ++at) {
     frames += text.compare(at + 9, 5, "frame") == 0;
     pooled += text.compare(at + 9, 6, "pooled") == 0;
   }

@@ -150,7 +150,7 @@ START_TEST(difference_in_the_right_half_alone_is_seen_at_every_depth) {
   const GstVideoFormat format = PlanarFormat(Chroma::k420, depth);
   const Picture reference = Scene(0, 64, 48, Chroma::k420, depth);
   // Luma blanked on one half, then on the other: the halves' errors cannot be seen as the same or none.
-  double score[2];
+  double score[2] = {};
   for (int half : {0, 1}) {
     Picture distorted = reference;
     const int bytes = distorted.BytesPerSample();

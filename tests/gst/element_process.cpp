@@ -110,8 +110,8 @@ START_TEST(live_scores_are_told_and_written_while_the_pipeline_runs) {
 }
 END_TEST
 
-long ResidentBytes() {
-  long pages = 0, resident = 0;
+int64_t ResidentBytes() {
+  int64_t pages = 0, resident = 0;
   std::istringstream(ReadFile("/proc/self/statm")) >> pages >> resident;
   return resident * sysconf(_SC_PAGESIZE);
 }
@@ -155,23 +155,24 @@ START_TEST(memory_does_not_grow_with_the_number_of_frames) {
   const TemporaryDirectory directory;
   static const char* const kFiles[] = {"out.json", "out.csv", "out.jsonl"};
   int frames = 0;
-  long early = 0, late = 0;
+  int64_t early = 0, late = 0;
   RunUnrecorded(PlainPair(20000, "width=64,height=64", "results-filename=" + (directory / kFiles[_i])), [&] {
     ++frames;
     if (frames == 5000) early = ResidentBytes();
     if (frames == 20000) late = ResidentBytes();
   });
   fail_unless_equals_int(frames, 20000);
-  fail_unless(late - early < 2 * 1024 * 1024, "%ld bytes more after 20000 frames than after 5000", late - early);
+  fail_unless(late - early < 2 * 1024 * 1024, "%" PRId64 " bytes more after 20000 frames than after 5000",
+              late - early);
 }
 END_TEST
 
 START_TEST(fast_sources_of_large_frames_are_held_back) {
-  constexpr long kFrameBytes = 3840L * 2160 * 3 / 2;
+  constexpr int64_t kFrameBytes = int64_t{3840} * 2160 * 3 / 2;
   // Four buffers may wait on each pad, one more is in each source's hands, and pairs in flight and the sink hold a few.
-  constexpr long kMostFrames = 24;
-  const long before = ResidentBytes();
-  long most = 0;
+  constexpr int64_t kMostFrames = 24;
+  const int64_t before = ResidentBytes();
+  int64_t most = 0;
   RunUnrecorded(PlainPair(300, "width=3840,height=2160", "backend=cpu"),
                 [&] { most = std::max(most, ResidentBytes()); });
   fail_unless(most - before < kMostFrames * kFrameBytes, "%.1f frames in memory",
