@@ -221,6 +221,23 @@ std::pair<size_t, uint64_t> CountPairs(const std::vector<int64_t>& reference, co
   return {pairs, total};
 }
 
+// How many times of the two lists have no partner although both lists reach there, of `pairs` pairs that CountPairs()
+// found with this shift.
+size_t UnpairedWithin(const std::vector<int64_t>& reference, const std::vector<int64_t>& distorted, int64_t shift,
+                      size_t pairs) {
+  std::vector<int64_t> shifted;
+  for (int64_t time : distorted) {
+    if (const std::optional<int64_t> moved = Subtract(time, shift)) shifted.push_back(*moved);
+  }
+  if (shifted.empty()) return 0;
+  const int64_t first = std::max(reference.front(), shifted.front());
+  const int64_t last = std::min(reference.back(), shifted.back());
+  const auto within = [&](int64_t time) { return time >= first && time <= last; };
+  const auto frames = static_cast<size_t>(std::count_if(reference.begin(), reference.end(), within) +
+                                          std::count_if(shifted.begin(), shifted.end(), within));
+  return frames - std::min(frames, 2 * pairs);
+}
+
 // The middle one of the distances between neighbours of an ascending list of at least two.
 uint64_t MedianDistance(const std::vector<int64_t>& times) {
   std::vector<uint64_t> distances;
@@ -476,7 +493,9 @@ std::optional<int64_t> Pairing::EstimatedStartOffset() const {
       best_shift = *shift;
     }
   }
-  if (best.first <= unshifted) return std::nullopt;
+  // Where frames are missing on either side any shift may happen to pair one more, or a few.
+  if (best.first <= unshifted + UnpairedWithin(reference.start_times, distorted.start_times, best_shift, best.first))
+    return std::nullopt;
   return best_shift;
 }
 

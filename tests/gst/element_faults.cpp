@@ -230,17 +230,17 @@ class HeldEngine {
   explicit HeldEngine(GstElement* element) {
     faults.depth = kInFlight;
     for (const char* name : {"ref_sink", "dist_sink"}) {
-      std::atomic<int>& arrived = arrived_[name[0] == 'd'];
       const GstPtr<GstPad> pad(gst_element_get_static_pad(element, name));
       gst_pad_add_probe(
           pad.get(), GST_PAD_PROBE_TYPE_BUFFER,
-          [](GstPad*, GstPadProbeInfo*, gpointer count) {
-            ++*static_cast<std::atomic<int>*>(count);
+          [](GstPad* arrived_at, GstPadProbeInfo*, gpointer held) {
+            static_cast<HeldEngine*>(held)->Arrive(GST_PAD_NAME(arrived_at)[0] == 'd');
             return GST_PAD_PROBE_OK;
           },
-          &arrived, nullptr);
+          this, nullptr);
     }
     faults.on_collect = [this](int number) {
+      first_is_collected_ = true;
       // When frame 5 arrives frame 4 is in its pad's queue.
       while (number == 0 && (arrived_[0] < kInFlight + 2 || arrived_[1] < kInFlight + 2)) g_usleep(500);
       if (number != 1) return;
@@ -256,7 +256,14 @@ class HeldEngine {
   void Release() { released_ = true; }
 
  private:
+  void Arrive(bool distorted) {
+    // The first pair is alone with the engine: all that are there when the inputs starve are collected in a row.
+    while (distorted && arrived_[1] == 1 && !first_is_collected_) g_usleep(500);
+    ++arrived_[distorted];
+  }
+
   std::atomic<int> arrived_[2] = {0, 0};  // buffers, by pad
+  std::atomic<bool> first_is_collected_{false};
   std::atomic<bool> holding_{false};
   std::atomic<bool> released_{false};
 };
@@ -340,7 +347,7 @@ START_TEST(flush_with_pairs_in_flight_forgets_those_and_goes_on_counting) {
 END_TEST
 
 START_TEST(seek_with_pairs_in_flight_forgets_those_and_goes_on_counting) {
-  const std::string source = "videotestsrc num-buffers=200 ! video/x-raw,format=I420,width=16,height=16,framerate=25/1";
+  const std::string source = "videotestsrc ! video/x-raw,format=I420,width=16,height=16,framerate=25/1";
   PipelineRun run(source + " ! m.ref_sink " + source + " ! m.dist_sink psnrhvs name=m backend=cpu ! fakesink");
   HeldEngine engine(run.element("m").get());
   gst_element_set_state(run.pipeline(), GST_STATE_PLAYING);

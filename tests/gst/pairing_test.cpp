@@ -559,6 +559,26 @@ TEST(Pairing, NoStartOffsetIsReportedWhereNoneHelps) {
   EXPECT_EQ(Estimate(At25(1), At25(1, 400 * kMs), {}), std::nullopt);
 }
 
+// The frames whose numbers, by `period`, are not `phase`.
+Frames Without(const Frames& frames, size_t phase, size_t period) {
+  Frames kept;
+  for (size_t n = 0; n < frames.size(); ++n) {
+    if (n % period != phase) kept.push_back(frames[n]);
+  }
+  return kept;
+}
+
+TEST(Pairing, LostFramesLookLikeNoStartOffset) {
+  for (size_t period : {2, 3, 7}) {
+    for (size_t phase = 0; phase < period; ++phase) {
+      const Frames all = At25(200), some = Without(all, phase, period);
+      EXPECT_EQ(Estimate(all, some, {}), std::nullopt) << phase << " of " << period;
+      EXPECT_EQ(Estimate(some, all, {}), std::nullopt) << phase << " of " << period;
+    }
+  }
+  EXPECT_EQ(Estimate(At25(50), Without(At25(50, 400 * kMs), 7, 50), {}), 400 * kMs);
+}
+
 // The rule as it is stated, by a program that sees both whole streams: the nearest pair that crosses none made before,
 // again and again.
 Outcome MatchOffline(const Frames& reference, const Frames& distorted, std::optional<uint64_t> tolerance) {
