@@ -119,6 +119,8 @@ void LoadBlock(const PlanePair& pair, const PlaneView& view, int x, int y, int32
 }
 
 bool Prepare(const PlanePair& pair, int group, GroupScratch* scratch) {
+  const int columns = pair.columns();
+  if (columns == 0) return false;
   scratch->pair = &pair;
   scratch->live_terms = ~uint64_t{0};
   scratch->blocks = std::min(kLanes, pair.blocks() - group * kLanes);
@@ -127,8 +129,8 @@ bool Prepare(const PlanePair& pair, int group, GroupScratch* scratch) {
     const PlaneView* views[2] = {&pair.reference, &pair.distorted};
     float thresholds[2];
     for (int image = 0; image < 2; ++image) {
-      const int x = (group * kLanes + block) % pair.columns() * kBlockStep;
-      const int y = (group * kLanes + block) / pair.columns() * kBlockStep;
+      const int x = (group * kLanes + block) % columns * kBlockStep;
+      const int y = (group * kLanes + block) / columns * kBlockStep;
       int32_t samples[kBlockTerms];
       if (pair.depth > 8) {
         LoadBlock<uint16_t>(pair, *views[image], x, y, samples);
