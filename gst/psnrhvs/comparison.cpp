@@ -785,13 +785,13 @@ GstFlowReturn Comparison::Finish() {
   PassUncounted();
   const GstFlowReturn flow = Drain();
   if (flow != GST_FLOW_OK) return flow;
+  // A seek began meanwhile: this is not the end.
+  if (seeks_ > 0) return GST_FLOW_OK;
   const std::optional<gint64> start_offset = pairing_.EstimatedStartOffset();
   if (start_offset && *start_offset != 0) {
     const std::lock_guard<std::mutex> lock(mutex_);
     totals_.start_offset_ns = start_offset;
   }
-  // A seek began meanwhile: this is not the end.
-  if (seeks_ > 0) return GST_FLOW_OK;
   const Summary summary = CurrentSummary();
   if (results_ && !WriteResults(results_->Complete(summary))) return GST_FLOW_ERROR;
   Post(ToStructure(summary));
